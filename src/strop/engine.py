@@ -1,0 +1,109 @@
+"""THE SEAM: what the training loop and the grader need of any engine. Numpy only.
+
+An engine holds one base model with a LoRA adapter, the policy, and the adapter it started from,
+the reference. It trains the policy, scores token rows under either, and serves named, immutable
+versions of the policy at `base_url`. Implementations live in `strop.engines`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from strop.trajectory.tokens import Row
+
+Adapter = Literal["policy", "reference"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineInfo:
+    """What an engine is: model name, device, compute dtype, vocabulary size, served version."""
+
+    model: str
+    device: str
+    dtype: str
+    vocab_size: int
+    policy_version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scored:
+    """What a model says of one row, at the row's sampled positions in order (float64, [n_sampled]).
+
+    `logprobs` log π(token); `entropy` of the next-token distribution in nats;
+    `self_certainty` = KL(uniform || π) = -mean_v log π(v) - log V, higher is more certain;
+    `topk_logprob` mean log-prob of the 20 most likely tokens (DeepConf's ingredient).
+    """
+
+    logprobs: NDArray[np.float64]
+    entropy: NDArray[np.float64]
+    self_certainty: NDArray[np.float64]
+    topk_logprob: NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Published:
+    """A version that is now served, and the probe that proves it.
+
+    `probe_gap` max |log p(server) - log p(learner)| in nats over the probe's tokens;
+    `probe_bound` the bound it was held to; `seconds` from start to traffic moved.
+    """
+
+    version: int
+    name: str
+    probe_gap: float
+    probe_bound: float
+    seconds: float
+
+
+class Engine(Protocol):
+    """One model, one adapter in training, one reference, one served version at a time.
+
+    Contract (tests/contract/test_engine.py runs it over every engine): policy and reference give
+    the same log-probs bit for bit before the first step; batch size and packing change nothing
+    beyond rounding; a row with advantage 0 or no sampled token moves nothing; save then load
+    continues bit for bit; publish raises the version and changes what is served; close twice is fine.
+    """
+
+    @property
+    def info(self) -> EngineInfo: ...
+
+    @property
+    def base_url(self) -> str:
+        """OpenAI-compatible endpoint, ending in /v1, that serves the current policy."""
+        ...
+
+    def score(self, rows: Sequence[Row], adapter: Adapter) -> list[Scored]:
+        """Full read-out of each row under one adapter, in the order given."""
+        ...
+
+    def logprobs(self, rows: Sequence[Row], adapter: Adapter) -> list[NDArray[np.float64]]:
+        """log π of the sampled tokens of each row: float64 arrays of length row.mask.sum()."""
+        ...
+
+    def accumulate(self, rows: Sequence[Row], advantages: Sequence[float]) -> Mapping[str, float]:
+        """Add the gradient of the loss over these rows; one advantage a row. Returns metrics."""
+        ...
+
+    def step(self) -> Mapping[str, float]:
+        """Apply the accumulated gradient and clear it. Returns grad_norm and learning_rate."""
+        ...
+
+    def publish(self) -> Published:
+        """Serve the current adapter under a new version name. Raises PublishError if the probe fails."""
+        ...
+
+    def save(self, path: Path) -> None:
+        """Write adapter, optimizer, RNG and version into the directory `path` (it exists, empty)."""
+        ...
+
+    def load(self, path: Path) -> None:
+        """Continue from what `save` wrote; does not publish."""
+        ...
+
+    def close(self) -> None:
+        """Stop serving and free memory. Calling it again does nothing."""
+        ...
