@@ -75,6 +75,8 @@ class Tokenizer(Protocol):
     """The few things rendering needs of a tokenizer."""
 
     chat_template: str
+    bos_token: str
+    eos_token: str
     eos_ids: frozenset[int]
     special_tokens: Sequence[str]
 

@@ -1,0 +1,43 @@
+"""The `Tokenizer` of strop.inference over a transformers tokenizer."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from strop.errors import ModelError
+
+
+class HFTokenizer:
+    """Encode and decode with a fast transformers tokenizer; satisfies `strop.inference.sampling.Tokenizer`."""
+
+    def __init__(self, backend: Any, eos_ids: frozenset[int]) -> None:
+        self._backend = backend
+        self.chat_template: str = backend.chat_template or ""
+        self.bos_token: str = backend.bos_token or ""
+        self.eos_token: str = backend.eos_token or ""
+        self.eos_ids = eos_ids
+        self.special_tokens: Sequence[str] = tuple(backend.all_special_tokens)
+
+    @classmethod
+    def load(cls, model: str | Path) -> "HFTokenizer":
+        """Read the tokenizer of a model folder or hub name. Raises ModelError where it has no chat template."""
+        from transformers import AutoTokenizer, GenerationConfig
+
+        backend = AutoTokenizer.from_pretrained(model)
+        if not backend.chat_template:
+            raise ModelError(f"{model}: the tokenizer has no chat template; use an instruct model")
+        try:
+            declared = GenerationConfig.from_pretrained(model).eos_token_id
+        except OSError:
+            declared = None
+        listed = declared if isinstance(declared, list) else [declared]
+        ids = {backend.eos_token_id, *listed} - {None}
+        return cls(backend, frozenset(ids))
+
+    def encode(self, text: str, *, special: bool) -> list[int]:
+        """Token ids of `text`; with `special=False` no part of it becomes a control token."""
+        return list(self._backend.encode(text, add_special_tokens=False, split_special_tokens=not special))
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of the ids, control tokens left out."""
+        return str(self._backend.decode(list(ids), skip_special_tokens=True))
