@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,16 +29,31 @@ class Row:
 
 
 def check_turn(turn: Turn) -> None:
-    """Raise InputError where lengths disagree, nothing was sampled, or a number is not finite."""
+    """Raise InputError for a turn that cannot be trained or scored as it is.
+
+    That is: ids and log-probs of different length, no prompt (nothing predicts the first token), no
+    sampled token, a negative id, a log-prob that is not finite or above 0, a temperature below 0.
+    """
     if len(turn.sampled_ids) != len(turn.logprobs):
-        raise InputError(
-            f"turn for message {turn.message_index}: {len(turn.sampled_ids)} sampled ids "
-            f"but {len(turn.logprobs)} log-probs; an engine must return one for each"
+        _refuse(
+            turn,
+            f"{len(turn.sampled_ids)} sampled ids but {len(turn.logprobs)} log-probs; "
+            "an engine must return one for each",
         )
+    if not turn.prompt_ids:
+        _refuse(turn, "no prompt token; a sampled token needs one before it")
     if not turn.sampled_ids:
-        raise InputError(f"turn for message {turn.message_index}: no sampled token")
+        _refuse(turn, "no sampled token; leave the turn out")
+    if min(turn.prompt_ids) < 0 or min(turn.sampled_ids) < 0:
+        _refuse(turn, "a negative token id; ids count from 0")
     if not np.isfinite(turn.logprobs).all() or max(turn.logprobs) > 0:
-        raise InputError(f"turn for message {turn.message_index}: log-probs must be finite and at most 0")
+        _refuse(turn, "log-probs must be finite and at most 0")
+    if not 0 <= turn.temperature < np.inf:
+        _refuse(turn, f"temperature {turn.temperature}; it must be finite and at least 0")
+
+
+def _refuse(turn: Turn, what: str) -> NoReturn:
+    raise InputError(f"turn for message {turn.message_index}: {what}")
 
 
 def rows(trajectory_id: str, turns: Sequence[Turn]) -> list[Row]:
