@@ -1,0 +1,29 @@
+"""Typed settings of a run and of a judge, from TOML files. An unknown key fails."""
+
+from strop.config.judge import JudgeConfig, judge_from_environment
+from strop.config.reading import load, load_judge
+from strop.config.run import (
+    EvaluationConfig,
+    LoraConfig,
+    ModelConfig,
+    RolloutConfig,
+    RunConfig,
+    RunDirectory,
+    TrainingConfig,
+)
+from strop.config.writing import dump
+
+__all__ = [
+    "EvaluationConfig",
+    "JudgeConfig",
+    "LoraConfig",
+    "ModelConfig",
+    "RolloutConfig",
+    "RunConfig",
+    "RunDirectory",
+    "TrainingConfig",
+    "dump",
+    "judge_from_environment",
+    "load",
+    "load_judge",
+]

@@ -1,0 +1,113 @@
+"""Settings of a training run, one class a table of the TOML file."""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, Field
+
+from strop.config.judge import STRICT, JudgeConfig
+from strop.config.paths import AgentName, CountOrPath, DemoOrPath, FilePath, ModelName, Words
+
+Dtype = Literal["auto", "float32", "bfloat16"]
+Device = Literal["auto", "cpu", "cuda", "mps"]
+
+
+def _tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+class ModelConfig(BaseModel):
+    """The model that is trained."""
+
+    model_config = STRICT
+
+    name: ModelName = Field("smollm2", min_length=1, description='"smollm2", a model folder or a hub name')
+    dtype: Dtype = Field("auto", description="number format of the weights in memory")
+    device: Device = Field("auto", description="where the model runs")
+    adapter: FilePath | None = Field(
+        None, description="LoRA adapter to start from; it is then the reference. None: the bare model"
+    )
+
+
+class LoraConfig(BaseModel):
+    """Shape of the LoRA adapter; with a warm start the adapter's own shape counts."""
+
+    model_config = STRICT
+
+    rank: int = Field(16, ge=1, le=1024, description="rank of the update")
+    alpha: float = Field(32.0, gt=0, le=4096, description="the update is scaled by alpha / rank")
+    targets: Annotated[Literal["all-linear"] | Words, BeforeValidator(_tuple)] = Field(
+        "all-linear", description='"all-linear" or a list of module names'
+    )
+
+
+class RolloutConfig(BaseModel):
+    """Which agent attempts which scenarios, how often and within which limits."""
+
+    model_config = STRICT
+
+    scenarios: DemoOrPath = Field(description='JSONL file of scenarios, or "demo:order_desk"')
+    agent: AgentName = Field(
+        min_length=1,
+        description='"file.py:function", "module:function", "demo:order_desk", or a command as a list',
+    )
+    attempts: int = Field(6, ge=2, le=1024, description="attempts at each scenario, compared with each other")
+    groups_per_step: int = Field(8, ge=1, le=4096, description="scenarios in a training step")
+    temperature: float = Field(1.0, gt=0, le=2, description="sampling temperature of the attempts")
+    max_tokens: int = Field(256, ge=1, le=131072, description="longest reply of one model call, in tokens")
+    max_turns: int = Field(16, ge=1, le=1000, description="model calls in one attempt")
+    deadline_s: float = Field(300.0, gt=0, le=86400, description="seconds that one attempt may take")
+    slots: int = Field(16, ge=1, le=4096, description="attempts decoded at the same time")
+
+
+class TrainingConfig(BaseModel):
+    """How the policy learns from the scores."""
+
+    model_config = STRICT
+
+    steps: int = Field(12, ge=1, description="training steps")
+    loss: Literal["grpo"] = Field("grpo", description="loss by the name of its paper")
+    scale: Literal["std", "none", "rank"] = Field("std", description="how a group's scores are scaled")
+    learning_rate: float = Field(1e-4, gt=0, le=1, description="AdamW's learning rate")
+    clip_low: float = Field(0.2, gt=0, lt=1, description="the probability ratio is clipped at 1 - clip_low")
+    clip_high: float = Field(0.2, gt=0, le=10, description="and at 1 + clip_high")
+    kl_coef: float = Field(0.0, ge=0, le=10, description="weight of the KL divergence to the reference")
+    kl: Literal["k1", "k2", "k3"] = Field("k3", description="estimator of that divergence")
+    max_grad_norm: float = Field(1.0, gt=0, description="the gradient is scaled down to this norm")
+    tis_cap: float = Field(2.0, ge=1, description="cap of the importance weight of learner against sampler")
+    micro_batch_tokens: int = Field(4096, ge=1, description="tokens in one forward pass; memory, not maths")
+    seed: int = Field(0, ge=0, lt=2**63, description="root of all randomness of the run")
+
+
+class EvaluationConfig(BaseModel):
+    """Held-out scenarios that training never sees."""
+
+    model_config = STRICT
+
+    heldout: CountOrPath = Field(0, description="file of held-out scenarios, or how many to keep back")
+    every: int = Field(0, ge=0, description="evaluate after every so many steps; 0: before and after only")
+    attempts: int = Field(1, ge=1, le=1024, description="attempts at each held-out scenario")
+
+
+class RunDirectory(BaseModel):
+    """Where the run is written."""
+
+    model_config = STRICT
+
+    directory: FilePath = Field(
+        Path("runs/run"), description="folder of the run; in a run file: runs/ and the file's name"
+    )
+
+
+class RunConfig(BaseModel):
+    """All settings of a training run. Every table but [rollout] may be left out."""
+
+    model_config = STRICT
+
+    model: ModelConfig = Field(default_factory=ModelConfig)
+    lora: LoraConfig = Field(default_factory=LoraConfig)
+    rollout: RolloutConfig
+    judge: JudgeConfig = Field(default_factory=JudgeConfig)
+    training: TrainingConfig = Field(default_factory=TrainingConfig)
+    evaluation: EvaluationConfig = Field(default_factory=EvaluationConfig)
+    run: RunDirectory = Field(default_factory=RunDirectory)
