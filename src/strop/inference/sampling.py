@@ -24,7 +24,7 @@ class Sampled:
     `logprobs` are natural logs under the distribution sampled from, one for each id.
     `top` holds for each id the (id, log-prob) pairs asked for by `top_logprobs`.
     `finish_reason` is "stop" (end id or stop string), "length" or "abort".
-    `version` is the served policy version that sampled all of it.
+    `version` is the served policy version that sampled all of it, `model` its versioned name.
     """
 
     ids: tuple[int, ...]
@@ -33,6 +33,7 @@ class Sampled:
     version: int
     top: tuple[tuple[tuple[int, float], ...], ...] = ()
     cached_tokens: int = 0
+    model: str = ""
 
 
 OnToken = Callable[[int, float], None]
