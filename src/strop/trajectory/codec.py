@@ -65,7 +65,7 @@ def to_dict(trajectory: Trajectory) -> dict[str, Any]:
         if (value := getattr(trajectory, name)) is not None:
             fields[name] = value
     if trajectory.metrics:
-        fields["metrics"] = at.plain(trajectory.metrics, "metrics")
+        fields["metrics"] = at.numbers({"metrics": trajectory.metrics}, "metrics")
     if trajectory.metadata:
         fields["metadata"] = at.plain(trajectory.metadata, "metadata")
     return fields
