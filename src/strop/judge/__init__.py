@@ -1,5 +1,7 @@
 """The judge: a language model that compares the attempts of a group. A library of its own, no torch."""
 
 from strop.judge.prompt import Prompt, render_prompt
+from strop.judge.reply import parse_reply
+from strop.judge.verdict import Cost, Failure, Verdict, apply
 
-__all__ = ["Prompt", "render_prompt"]
+__all__ = ["Cost", "Failure", "Prompt", "Verdict", "apply", "parse_reply", "render_prompt"]

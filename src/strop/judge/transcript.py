@@ -22,8 +22,12 @@ def harmless(text: str) -> str:
     Lone surrogates become U+FFFD, `<` becomes `&lt;`, every kind of line break becomes a newline
     with two spaces after it.
     """
-    valid = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-    return "\n  ".join(valid.replace("<", "&lt;").splitlines())
+    return "\n  ".join(valid_unicode(text).replace("<", "&lt;").splitlines())
+
+
+def valid_unicode(text: str) -> str:
+    """`text` with every lone surrogate replaced by U+FFFD, so that it can be encoded as UTF-8."""
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def render_message(message: Message) -> str:
