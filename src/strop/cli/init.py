@@ -1,0 +1,35 @@
+"""strop init"""
+
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from strop.cli.options import Json
+from strop.cli.output import emit
+from strop.errors import InputError
+
+STARTER = ("agent.py", "scenarios.jsonl", "rubric.md", "run.toml")
+
+
+def run(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder to make; it may exist.")],
+    json: Json = False,
+) -> None:
+    """Make a starter project that can be trained at once.
+
+    It holds an agent, scenarios, a rubric and the settings of a run.
+    """
+    there = [name for name in STARTER if (folder / name).exists()]
+    if there:
+        raise InputError(f"{folder}: {', '.join(there)} is there already; nothing was written")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in STARTER:
+            text = files("strop.cli").joinpath("starter", name).read_text(encoding="utf-8")
+            (folder / name).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be written: {error.strerror}") from None
+    written = [str(folder / name) for name in STARTER]
+    emit({"written": written, "next": f"strop train {folder / 'run.toml'}"}, as_json=json)

@@ -1,0 +1,57 @@
+"""What a verb prints on standard output: one JSON object, or a table of the same values."""
+
+import json
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+
+def emit(result: Mapping[str, Any], *, as_json: bool, title: str = "") -> None:
+    """Print `result` as one JSON object on one line, or as a table with `title` above it."""
+    if as_json:
+        print(json.dumps(result, allow_nan=False, default=str))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=title or None, show_header=False, title_justify="left")
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for key, value in result.items():
+        table.add_row(key.replace("_", " "), shown(value))
+    Console(file=sys.stdout, markup=False, highlight=False).print(table)
+
+
+def shown(value: Any) -> str:
+    """A value as a person reads it; a number with an interval keeps interval and n beside it.
+
+    A null is "unknown"; an interval object without an estimate gives its `reason` instead of a number.
+    """
+    match value:
+        case {"estimate": None, **rest}:
+            return f"unknown: {rest.get('reason', 'too little data')} (n = {rest.get('n', 0)})"
+        case {"estimate": estimate, **rest}:
+            return _interval(estimate, rest)
+        case Mapping() if not value:
+            return "none"
+        case Mapping():
+            return ", ".join(f"{str(key).replace('_', ' ')} {shown(item)}" for key, item in value.items())
+        case None:
+            return "unknown"
+        case bool():
+            return "yes" if value else "no"
+        case float():
+            return f"{value:.3g}" if abs(value) < 100 else f"{value:.0f}"
+        case list() | tuple():
+            return ", ".join(map(shown, value)) or "none"
+        case _:
+            return str(value)
+
+
+def _interval(estimate: Any, rest: Mapping[Any, Any]) -> str:
+    text = f"{estimate:.3f}"
+    if rest.get("low") is not None and rest.get("high") is not None:
+        text += f"  [{rest['low']:.3f}, {rest['high']:.3f}]"
+    if "n" in rest:
+        text += f"  n = {rest['n']}"
+    return f"{text}  {rest['method']}" if rest.get("method") else text
