@@ -21,6 +21,12 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
         raise InputError(f"{path}: cannot be read ({error.strerror}); check the path") from error
 
 
+def read_objects(path: Path) -> Iterator[dict[str, Any]]:
+    """The objects of a JSONL file, one at a time. Raises InputError with file and line."""
+    for number, text in numbered_lines(path):
+        yield parse_object(text, where=f"{path}:{number}")
+
+
 def parse_object(text: str, *, where: str) -> dict[str, Any]:
     """The JSON object that `text` is. Raises InputError for anything else, NaN and Infinity included."""
     try:
