@@ -40,5 +40,5 @@ def test_what_cannot_be_cut(make_turn, make_two_steps):
         cut(make_two_steps(turns=()))
     with pytest.raises(InputError, match="no turn wrote message 3"):
         cut(make_two_steps(turns=(make_turn([1], [2], 1),)))
-    with pytest.raises(InputError, match="do not match"):
+    with pytest.raises(InputError, match="rows and turns"):
         steps(make_two_steps(), [])

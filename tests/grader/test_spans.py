@@ -86,4 +86,4 @@ def test_two_tokens_that_share_a_character():
 
 
 def test_only_control_tokens():
-    assert token_kinds([5], lambda ids: "") == ("template",)  # noqa: ARG005
+    assert token_kinds([5], lambda ids: "") == ("template",)

@@ -43,12 +43,12 @@ def steps(trajectory: Trajectory, rows: Sequence[Row]) -> list[Step]:
     a row names a turn that the trajectory lacks.
     """
     if not trajectory.turns:
-        raise InputError(f"trajectory {trajectory.trajectory_id}: no turns, so no tokens to grade")
+        raise InputError("no turns, so no tokens to grade")
     written = _turns_by_message(trajectory)
     spoken = [i for i, m in enumerate(trajectory.messages) if m.get("role") == "assistant"]
     missing = [i for i in spoken if i > min(written) and i not in written]
     if missing:
-        raise InputError(f"trajectory {trajectory.trajectory_id}: no turn wrote message {missing[0]}")
+        raise InputError(f"no turn wrote message {missing[0]}")
     parts = _parts_by_turn(trajectory, rows)
     return [
         Step(
@@ -75,5 +75,5 @@ def _parts_by_turn(trajectory: Trajectory, rows: Sequence[Row]) -> dict[int, Par
             positions = np.flatnonzero(row.turn_of == turn)
             parts[int(turn)] = Part(row=number, positions=positions, sampled=among_sampled[positions])
     if set(parts) != set(range(len(trajectory.turns))):
-        raise InputError(f"trajectory {trajectory.trajectory_id}: rows and turns do not match")
+        raise InputError("rows and turns of the trajectory do not match")
     return parts
