@@ -28,13 +28,14 @@ class Prompt:
 
     `messages` in OpenAI's format; `shown` maps the id the judge sees ("1" to "N", in the order
     shown) to the trajectory's own; `nonce` occurs nowhere in the attempts or the rubric; `attempts`
-    are the blocks' texts by trajectory id.
+    are the blocks' texts by trajectory id, `context` what all attempts share ("" where nothing).
     """
 
     messages: tuple[Mapping[str, str], ...]
     shown: Mapping[str, str]
     nonce: str
     attempts: Mapping[str, str]
+    context: str
 
 
 def render_prompt(trajectories: Sequence[Trajectory], rubric: str, rng: np.random.Generator) -> Prompt:
@@ -61,6 +62,7 @@ def render_prompt(trajectories: Sequence[Trajectory], rubric: str, rng: np.rando
         shown={str(place): ids[i] for place, i in enumerate(order, start=1)},
         nonce=nonce,
         attempts={ids[i]: body for i, body in zip(order, bodies, strict=True)},
+        context=context,
     )
 
 

@@ -20,9 +20,9 @@ _BEGINS_JSON = re.compile(r"""\{\s*["']|\[\s*\{""")
 _INVISIBLE = " \t\r\n\v\f\u00a0\u200b\u200c\u200d\u2060\ufeff"
 _OPENER = re.compile(r"[{\[]")
 _REFUSAL = re.compile(
-    r"\b(i['’]?m (really |very |so )?sorry|i am sorry|sorry, (but )?i|i apologi[sz]e|i must decline|as an ai\b"
+    r"\b(i['’]?m (really |very |so )?sorry|i am sorry|sorry, (but )?i|i apologi[sz]e|i must decline"
     r"|i (can ?not|can['’]t|won['’]t|will not)|i(['’]m| am) (not able|unable)"
-    r"|unable to (assist|help|comply))",
+    r"|as an ai\b|unable to (assist|help|comply))",
     re.IGNORECASE,
 )
 _CUT = (Failure.TRUNCATED, "the reply ends before its verdict does")

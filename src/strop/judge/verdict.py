@@ -34,13 +34,18 @@ class Failure(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """What judging took: tokens in and out, money (None where a price is unknown), seconds, calls."""
+    """What judging took: tokens in and out, money (None where a price is unknown), seconds, calls.
+
+    `unmetered` counts the calls whose tokens the server did not report; tokens and money leave them
+    out, so that both are lower bounds where it is above 0.
+    """
 
     tokens_in: int = 0
     tokens_out: int = 0
     money: float | None = 0.0
     seconds: float = 0.0
     calls: int = 0
+    unmetered: int = 0
 
     def __add__(self, other: "Cost") -> "Cost":
         known = self.money is not None and other.money is not None
@@ -50,6 +55,7 @@ class Cost:
             money=(self.money or 0.0) + (other.money or 0.0) if known else None,
             seconds=self.seconds + other.seconds,
             calls=self.calls + other.calls,
+            unmetered=self.unmetered + other.unmetered,
         )
 
 
