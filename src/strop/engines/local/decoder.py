@@ -1,0 +1,177 @@
+"""Decoders: from tokens in slots to next-token logits. All torch work of the sampler but the draw."""
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from strop.engines.local import attention
+from strop.engines.local.slots import CHUNK, Bank, CacheShape, Slot
+
+PIECE = 2048
+SPAN_STEP = CHUNK // 4
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Tokens to be put into a slot behind what it holds."""
+
+    slot: Slot
+    ids: list[int]
+
+
+class Decoder(Protocol):
+    """What a lane needs of a model."""
+
+    vocab_size: int
+
+    def bank(self, slots: int) -> Bank:
+        """Empty slots of this model's shape."""
+        ...
+
+    def fill(self, bank: Bank, pieces: Sequence[Piece]) -> None:
+        """Append the pieces' ids to their slots; one piece a slot."""
+        ...
+
+    def step(self, bank: Bank, slots: Sequence[Slot], tokens: Sequence[int]) -> Tensor:
+        """Append one token to each slot; float32 logits [R, vocabulary] of what comes next."""
+        ...
+
+
+class SlotDecoder:
+    """A transformers causal LM that attends over slots.
+
+    The model must be the sampler's own: its attention is replaced for good, its weights must not change.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self.model = model.eval()
+        self.body = model.base_model
+        self.vocab_size = int(model.get_input_embeddings().weight.shape[0])
+        self.device = model.device
+        attention.install(model)
+
+    def bank(self, slots: int) -> Bank:
+        return Bank(_cache_shape(self.model), slots)
+
+    def fill(self, bank: Bank, pieces: Sequence[Piece]) -> None:
+        for batch in _batches(pieces):
+            longest = max(len(piece.ids) for piece in batch)
+            padded = [piece.ids + [0] * (longest - len(piece.ids)) for piece in batch]
+            self._forward(self.body, bank, [piece.slot for piece in batch], padded)
+            for piece in batch:
+                piece.slot.ids.extend(piece.ids)
+
+    def step(self, bank: Bank, slots: Sequence[Slot], tokens: Sequence[int]) -> Tensor:
+        out = self._forward(self.model, bank, slots, [[token] for token in tokens], logits_to_keep=1)
+        for slot, token in zip(slots, tokens, strict=True):
+            slot.ids.append(token)
+        return torch.as_tensor(out.logits[:, -1]).float()
+
+    def _forward(
+        self, module: Any, bank: Bank, slots: Sequence[Slot], rows: list[list[int]], **options: Any
+    ) -> Any:
+        ids = torch.tensor(rows, device=self.device)
+        starts = [len(slot.ids) for slot in slots]
+        end = max(starts) + ids.shape[1]
+        bank.reserve(end)
+        offsets = torch.arange(ids.shape[1], device=self.device)
+        positions = torch.tensor(starts, device=self.device)[:, None] + offsets
+        placement = attention.Placement(
+            keys=bank.keys,
+            values=bank.values,
+            slots=[slot.number for slot in slots],
+            positions=positions,
+            span=min(-(-end // SPAN_STEP) * SPAN_STEP, bank.capacity[1]),
+        )
+        return module(input_ids=ids, position_ids=positions, use_cache=False, placement=placement, **options)
+
+
+class RecomputingDecoder:
+    """The plain way, for a model whose attention cannot use slots: every step reads everything again."""
+
+    def __init__(self, model: Any) -> None:
+        self.model = model.eval()
+        self.vocab_size = int(model.get_input_embeddings().weight.shape[0])
+
+    def bank(self, slots: int) -> Bank:
+        nothing = CacheShape(layers=0, kv_heads=0, head_dim=0, dtype=torch.float32, device=self.model.device)
+        return Bank(nothing, slots)
+
+    def fill(self, bank: Bank, pieces: Sequence[Piece]) -> None:
+        del bank
+        for piece in pieces:
+            piece.slot.ids.extend(piece.ids)
+
+    def step(self, bank: Bank, slots: Sequence[Slot], tokens: Sequence[int]) -> Tensor:
+        del bank
+        for slot, token in zip(slots, tokens, strict=True):
+            slot.ids.append(token)
+        return torch.stack([self._last(slot.ids) for slot in slots])
+
+    def _last(self, ids: list[int]) -> Tensor:
+        out = self.model(input_ids=torch.tensor([ids], device=self.model.device), use_cache=False)
+        return torch.as_tensor(out.logits[0, -1]).float()
+
+
+def decoder_for(model: Any, name: str) -> Decoder:
+    """A decoder over slots where the model allows it, else the plain one, with a warning."""
+    own = model.config._attn_implementation
+    reason = "its attention cannot be chosen"
+    if model._supports_attention_backend:
+        decoder = SlotDecoder(model)
+        try:
+            if _uses_slots(decoder):
+                return decoder
+        except attention.UnsupportedAttention as refusal:
+            reason = f"its attention asks for {refusal}"
+        model.set_attn_implementation(own)
+    warnings.warn(
+        f"{name}: {reason}, so it is decoded without a cache, which is slow", RuntimeWarning, stacklevel=3
+    )
+    return RecomputingDecoder(model)
+
+
+@torch.inference_mode()
+def _uses_slots(decoder: SlotDecoder) -> bool:
+    """Whether every layer writes its keys into the slots."""
+    bank = decoder.bank(1)
+    slot = bank.take([1, 1, 1], None)
+    assert slot is not None
+    decoder.fill(bank, [Piece(slot, [1, 1])])
+    decoder.step(bank, [slot], [1])
+    return all(bool(keys[0, :, :3].any(dim=-1).all()) for keys in bank.keys)
+
+
+def _cache_shape(model: Any) -> CacheShape:
+    config = model.config.get_text_config()
+    heads = config.num_attention_heads
+    return CacheShape(
+        layers=config.num_hidden_layers,
+        kv_heads=getattr(config, "num_key_value_heads", None) or heads,
+        head_dim=getattr(config, "head_dim", None) or config.hidden_size // heads,
+        dtype=model.dtype,
+        device=model.device,
+    )
+
+
+def _batches(pieces: Sequence[Piece]) -> list[list[Piece]]:
+    """Pieces in the order given, so many a batch that rows times longest row stay within PIECE tokens.
+
+    A piece longer than that is cut; its parts follow one another in batches of their own.
+    """
+    batches: list[list[Piece]] = []
+    longest = 0
+    for piece in pieces:
+        parts = [piece.ids[at : at + PIECE] for at in range(0, len(piece.ids), PIECE)]
+        for part in parts:
+            grown = max(longest, len(part))
+            if not batches or len(parts) > 1 or grown * (len(batches[-1]) + 1) > PIECE:
+                batches.append([])
+                grown = len(part)
+            batches[-1].append(Piece(piece.slot, part))
+            longest = grown
+    return batches

@@ -1,0 +1,123 @@
+"""A request on its way through a served model: what it asked for, what it has sampled, when it is over."""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from strop.engines.local.decoder import Decoder
+from strop.engines.local.draw import Choice, Drawn
+from strop.errors import EngineError
+from strop.inference.sampling import Sampled, SamplingParams
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class Served:
+    """One immutable model under its name. `decode` gives text for stop strings."""
+
+    name: str
+    version: int
+    decoder: Decoder
+    eos_ids: frozenset[int]
+    decode: Callable[[Sequence[int]], str]
+    slots: int
+    in_flight: int = 0
+    retired: bool = False
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class Request:
+    """What was asked, and the future that gets the answer. `budget`: most tokens to sample."""
+
+    served: Served
+    prompt: list[int]
+    params: SamplingParams
+    budget: int
+    session: str | None
+    notify: Callable[[int, float], None] | None
+    future: "Future[Sampled]" = field(default_factory=Future)
+
+    def cancelled(self) -> bool:
+        """Whether the sender has given up."""
+        return self.future.cancelled()
+
+
+class Flight:
+    """A request on its way: what it has sampled so far."""
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.cached = 0
+        self.finish_reason: str | None = None
+        self.error: EngineError | None = None
+        self._drawn: list[Drawn] = []
+        self._uniforms = np.random.Generator(np.random.Philox(key=request.params.seed % 2**64))
+        # A stop string of n characters has at most 4n bytes, and every token but a control one has a byte.
+        self._tail = 4 * max((len(stop) for stop in request.params.stop), default=0) + 4
+
+    @property
+    def pending(self) -> int:
+        """The token that the model has not read yet."""
+        return self._drawn[-1].token if self._drawn else self.request.prompt[-1]
+
+    @property
+    def over(self) -> bool:
+        """Ended, by whatever reason."""
+        return self.finish_reason is not None or self.error is not None or self.request.cancelled()
+
+    @property
+    def prefix(self) -> list[int]:
+        """All of the prompt but its last token, which the first decode step reads."""
+        return self.request.prompt[:-1]
+
+    def choice(self) -> Choice:
+        """How the next token is drawn: a function of the request and the token's index alone."""
+        params = self.request.params
+        return Choice(
+            temperature=params.temperature,
+            top_p=params.top_p,
+            uniform=float(self._uniforms.random()),
+            top_logprobs=params.top_logprobs,
+        )
+
+    def accept(self, drawn: Drawn | None) -> None:
+        """Take the next token, and see whether it is the last."""
+        if drawn is None:
+            self.error = EngineError(f"{self.request.served.name} gave logits that are not finite")
+            return
+        self._drawn.append(drawn)
+        if self.request.notify is not None:
+            self.request.notify(drawn.token, drawn.logprob)
+        if drawn.token in self.request.served.eos_ids or self._stopped():
+            self.finish_reason = "stop"
+        elif len(self._drawn) >= self.request.budget:
+            self.finish_reason = "length"
+
+    def deliver(self) -> None:
+        """Answer the request, unless its sender has given up."""
+        result = self._result()
+        if not self.request.future.set_running_or_notify_cancel():
+            return
+        if self.error is not None:
+            self.request.future.set_exception(self.error)
+        else:
+            self.request.future.set_result(result)
+
+    def _result(self) -> Sampled:
+        asked = self.request.params.top_logprobs > 0
+        return Sampled(
+            ids=tuple(drawn.token for drawn in self._drawn),
+            logprobs=tuple(drawn.logprob for drawn in self._drawn),
+            finish_reason=self.finish_reason or "abort",
+            version=self.request.served.version,
+            top=tuple(drawn.top for drawn in self._drawn) if asked else (),
+            cached_tokens=self.cached,
+        )
+
+    def _stopped(self) -> bool:
+        stops = self.request.params.stop
+        if not stops:
+            return False
+        text = self.request.served.decode([drawn.token for drawn in self._drawn[-self._tail :]])
+        return any(stop in text for stop in stops)

@@ -1,0 +1,143 @@
+"""Key/value slots: the tensors, and which token ids each slot holds."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+CHUNK = 128
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheShape:
+    """What a model's keys and values look like, and where they live."""
+
+    layers: int
+    kv_heads: int
+    head_dim: int
+    dtype: torch.dtype
+    device: torch.device
+
+
+@dataclass(slots=True)
+class Slot:
+    """One row of the cache. `ids`: the tokens whose keys and values it holds, from position 0."""
+
+    number: int
+    ids: list[int] = field(default_factory=list)
+    session: str | None = None
+    busy: bool = False
+    used: int = 0
+
+
+def common_length(one: Sequence[int], other: Sequence[int]) -> int:
+    """Length of the longest common prefix of two lists of the same type."""
+    low, high = 0, min(len(one), len(other))
+    if one[:high] == other[:high]:
+        return high
+    while high - low > 1:
+        middle = (low + high) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+class Bank:
+    """Up to `limit` slots. Tensors grow with need: slots by doubling, length in chunks of 128 tokens."""
+
+    def __init__(self, shape: CacheShape, limit: int) -> None:
+        self.shape = shape
+        self.limit = limit
+        self.slots: list[Slot] = []
+        self.capacity = (0, 0)
+        empty = self._zeros(0, 0)
+        self.keys: list[Tensor] = [empty] * shape.layers
+        self.values: list[Tensor] = [empty] * shape.layers
+        self._clock = 0
+
+    @property
+    def bytes(self) -> int:
+        """Memory that the tensors take."""
+        return sum(held.nbytes for held in (*self.keys, *self.values))
+
+    def take(self, prompt: list[int], session: str | None) -> Slot | None:
+        """A slot for a request, marked busy; None while all slots are.
+
+        The session's own slot first, then an idle one of no session that the prompt continues, then a
+        new one, then the idle one that was used longest ago.
+        """
+        slot = self._own(session) or self._continued(prompt) or self._new() or self._oldest()
+        if slot is None:
+            return None
+        self._clock += 1
+        slot.busy, slot.session, slot.used = True, session, self._clock
+        return slot
+
+    def release(self, slot: Slot) -> None:
+        """The request has ended; what the slot holds stays until it is taken again."""
+        slot.busy = False
+
+    def adopt(self, slot: Slot, prompt: list[int], source: Slot, length: int) -> None:
+        """Make `slot` hold exactly the first `length` ids of `prompt`, which `source` holds."""
+        self.reserve(length)
+        if source is not slot:
+            for held in (*self.keys, *self.values):
+                held[slot.number, :, :length] = held[source.number, :, :length]
+        slot.ids = prompt[:length]
+
+    def longest(self, prompt: list[int], slot: Slot) -> tuple[Slot, int]:
+        """The slot that holds the longest prefix of `prompt`, and that length; `slot` itself wins ties."""
+        best, length = slot, common_length(slot.ids, prompt)
+        if length and length == len(slot.ids):
+            return best, length
+        for other in self.slots:
+            if len(other.ids) > length and (shared := common_length(other.ids, prompt)) > length:
+                best, length = other, shared
+        return best, length
+
+    def wipe(self, slot: Slot) -> None:
+        """Forget a slot whose numbers are not finite: zero weight times NaN would still be NaN."""
+        slot.ids = []
+        for held in (*self.keys, *self.values):
+            held[slot.number].zero_()
+
+    def reserve(self, length: int) -> None:
+        """Room for every slot made so far at `length` positions."""
+        rows, room = self.capacity
+        if len(self.slots) <= rows and length <= room:
+            return
+        if len(self.slots) > rows:
+            rows = min(self.limit, max(2 * rows, len(self.slots), 4))
+        room = max(room, -(-length // CHUNK) * CHUNK)
+        for tensors in (self.keys, self.values):
+            for layer, held in enumerate(tensors):
+                tensors[layer] = grown = self._zeros(rows, room)
+                grown[: held.shape[0], :, : held.shape[2]] = held
+        self.capacity = (rows, room)
+
+    def _zeros(self, rows: int, room: int) -> Tensor:
+        shape = (rows, self.shape.kv_heads, room, self.shape.head_dim)
+        return torch.zeros(shape, dtype=self.shape.dtype, device=self.shape.device)
+
+    def _own(self, session: str | None) -> Slot | None:
+        if session is None:
+            return None
+        return next((slot for slot in self.slots if slot.session == session and not slot.busy), None)
+
+    def _continued(self, prompt: list[int]) -> Slot | None:
+        idle = [slot for slot in self.slots if not slot.busy and slot.session is None and slot.ids]
+        fitting = [slot for slot in idle if common_length(slot.ids, prompt) == len(slot.ids)]
+        return max(fitting, key=lambda slot: (len(slot.ids), slot.used), default=None)
+
+    def _new(self) -> Slot | None:
+        if len(self.slots) == self.limit:
+            return None
+        self.slots.append(Slot(len(self.slots)))
+        return self.slots[-1]
+
+    def _oldest(self) -> Slot | None:
+        idle = (slot for slot in self.slots if not slot.busy)
+        return min(idle, key=lambda slot: slot.used, default=None)
