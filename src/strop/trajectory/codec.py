@@ -85,12 +85,12 @@ def from_dict(fields: Mapping[str, Any], *, where: str, line: int = 0) -> Trajec
     _check_schema(fields, at)
     messages = _messages(fields, at)
     tools = tuple(at.plain(at.objects(fields, "tools"), "tools"))
-    scenario_id = at.identifier(fields, "scenario_id") or f"s-{_digest(_opening(messages))[:16]}"
+    trajectory_id, scenario_id, group_id = _ids(fields, at, messages, tools, line)
     extra = {name: value for name, value in fields.items() if name not in _FIELDS}
     trajectory = Trajectory(
-        trajectory_id=at.identifier(fields, "trajectory_id") or _made_id(messages, tools, line),
+        trajectory_id=trajectory_id,
         scenario_id=scenario_id,
-        group_id=at.identifier(fields, "group_id") or scenario_id,
+        group_id=group_id,
         messages=messages,
         tools=tools,
         turns=tuple(
@@ -195,13 +195,27 @@ def _check_turn(turn: Turn, messages: int, at: Place) -> None:
         at.refuse(f"message_index {turn.message_index}, but there are {messages} messages; count from 0")
 
 
+def _ids(
+    fields: Mapping[str, Any],
+    at: Place,
+    messages: Sequence[Message],
+    tools: Sequence[Mapping[str, Any]],
+    line: int,
+) -> tuple[str, str, str]:
+    """Trajectory, scenario and group id: as given, made up where absent."""
+    trajectory_id = at.identifier(fields, "trajectory_id")
+    if trajectory_id is None:
+        trajectory_id = f"t{line}-{_digest({'messages': messages, 'tools': tools})[:16]}"
+    scenario_id = at.identifier(fields, "scenario_id")
+    if scenario_id is None:
+        scenario_id = f"s-{_digest(_opening(messages))[:16]}"
+    group_id = at.identifier(fields, "group_id")
+    return trajectory_id, scenario_id, scenario_id if group_id is None else group_id
+
+
 def _opening(messages: Sequence[Message]) -> list[Message]:
     first = next((i for i, message in enumerate(messages) if message.get("role") == "assistant"), None)
     return list(messages[:first])
-
-
-def _made_id(messages: Sequence[Message], tools: Sequence[Mapping[str, Any]], line: int) -> str:
-    return f"t{line}-{_digest({'messages': messages, 'tools': tools})[:16]}"
 
 
 def _digest(value: Any) -> str:
