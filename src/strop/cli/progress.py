@@ -30,7 +30,7 @@ class Progress:
     """
 
     def __init__(self, display: Display | None = None, clock: Clock = time.monotonic) -> None:
-        self._display = display or open_display(sys.stderr)
+        self._display = open_display(sys.stderr) if display is None else display
         self._clock = clock
         self._stage = Stretch("", clock())
         self._steps = Stretch("", clock())
