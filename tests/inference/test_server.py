@@ -101,6 +101,37 @@ def test_close_twice_and_the_port_is_free_again(bench):
     serve(app, port=port).close()
 
 
+def test_close_ends_what_runs_and_logs_nothing(served, capfd, caplog):
+    endless = [{"role": "user", "content": "endless"}]
+    server = serve(served.gateway.app)
+    with openai.OpenAI(base_url=f"{server.url}/v1", api_key=KEY, max_retries=0) as sdk:
+        stream = iter(sdk.chat.completions.create(model="scripted", messages=endless, stream=True))
+        next(stream)
+        server.close()
+        with pytest.raises(openai.APIError, match="closing"):
+            list(stream)
+    assert served.sampler.cancelled == 1
+    assert capfd.readouterr() == ("", "")
+    assert caplog.records == []
+
+
+def test_a_request_that_waits_at_close_is_told_so(bench):
+    made = bench("x" * 5000, pause_s=0.001, max_context=9000)
+    server = serve(made.gateway.app)
+
+    async def ask():
+        async with openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key=KEY, max_retries=0) as sdk:
+            call = asyncio.ensure_future(sdk.chat.completions.create(model="scripted", messages=HELLO))
+            while not made.sampler.asked:
+                await asyncio.sleep(0.001)
+            await asyncio.to_thread(server.close)
+            with pytest.raises(openai.InternalServerError) as caught:
+                await call
+            return caught.value.status_code
+
+    assert asyncio.run(ask()) == 503
+
+
 def wait_until(condition):
     deadline = time.monotonic() + 20
     while not condition():

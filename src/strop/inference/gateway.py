@@ -218,6 +218,9 @@ class _EventStream(Response):
             await while_connected(receive, work)
         except (ClientGone, OSError):
             raise
+        except asyncio.CancelledError:
+            await event(internal("the server is closing").body)
+            raise
         except Exception as error:  # noqa: BLE001 - the status is sent: the stream is the only place left
             await event(_as_api_error(error).body)
         else:
