@@ -93,7 +93,8 @@ class Completion:
         loop = asyncio.get_running_loop()
 
         def on_token(token_id: int, _logprob: float) -> None:
-            loop.call_soon_threadsafe(queue.put_nowait, (index, token_id))
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(queue.put_nowait, (index, token_id))
 
         try:
             return await self._sample(index, on_token)
