@@ -22,14 +22,16 @@ def contexts(ids: Ints, vocab: int, order: int) -> Ints:
     """
     padded = np.concatenate([np.full(order, vocab, dtype=np.int64), ids])
     digits = [padded[k : k + len(ids) + 1] * (vocab + 1) ** (order - 1 - k) for k in range(order)]
-    return np.sum(digits, axis=0, dtype=np.int64)
+    where: Ints = np.sum(digits, axis=0, dtype=np.int64)
+    return where
 
 
 def log_softmax(logits: Floats, temperature: float) -> Floats:
     """Over the last axis. Temperature 0 reads as 1: a greedy draw says nothing of its distribution."""
     scaled = logits / (temperature or 1.0)
     shifted = scaled - scaled.max(axis=-1, keepdims=True)
-    return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
+    result: Floats = shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
+    return result
 
 
 def next_logprobs(logits: Floats, row: Row, order: int) -> tuple[Floats, Ints]:

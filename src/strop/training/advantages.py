@@ -73,14 +73,15 @@ def _why_dropped(present: NDArray[np.float64], tolerance: float) -> GroupDrop | 
 def _scaled(
     present: NDArray[np.float64], scale: Scale, tolerance: float, noise_floor: float, eps: float
 ) -> NDArray[np.float64]:
-    centred = present - present.mean()
+    centred: NDArray[np.float64] = present - present.mean()
     if scale == "none":
         return centred
     std = float(np.sqrt(np.square(centred).sum() / (present.size - 1)))
     if scale == "std":
         return centred / (max(std, noise_floor) + eps)
-    ranks = _tied_ranks(present, tolerance) / (present.size - 1) - 0.5
-    return ranks * min(1.0, std / noise_floor) if noise_floor > 0 else ranks
+    held = min(1.0, std / noise_floor) if noise_floor > 0 else 1.0
+    ranks: NDArray[np.float64] = _tied_ranks(present, tolerance) / (present.size - 1) - 0.5
+    return held * ranks
 
 
 def _tied_ranks(present: NDArray[np.float64], tolerance: float) -> NDArray[np.float64]:

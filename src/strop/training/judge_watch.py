@@ -1,0 +1,38 @@
+"""Stop a run whose judge is dead, before it burns steps."""
+
+from collections.abc import Sequence
+
+from strop.errors import JudgeStopped
+from strop.trajectory.model import Group
+
+
+class JudgeWatch:
+    """Counts judge failures in a row, over steps. `limit` in a row raise JudgeStopped; 0 never does."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._in_a_row = 0
+
+    def look(self, groups: Sequence[Group], step: int) -> None:
+        """Go through a judged step. Raises JudgeStopped, one line with the last reason.
+
+        A group in which no attempt ended well asked nothing of the judge and does not count.
+        """
+        for group in groups:
+            if all(member.failure for member in group.trajectories):
+                continue
+            reason = judge_failure(group)
+            self._in_a_row = self._in_a_row + 1 if reason else 0
+            if self._limit and self._in_a_row >= self._limit:
+                raise JudgeStopped(
+                    f"step {step}: no verdict for {self._in_a_row} groups in a row ({reason}); "
+                    f"see to the judge, then resume: the step will be done again"
+                )
+
+
+def judge_failure(group: Group) -> str | None:
+    """Why the judge scored none of the attempts that ended well; None where it scored one."""
+    ended = [member for member in group.trajectories if member.failure is None]
+    if any(member.score is not None for member in ended):
+        return None
+    return next((member.unscored or "no score" for member in ended), None)

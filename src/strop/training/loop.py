@@ -1,0 +1,119 @@
+"""The six steps: rollout, judge, advantages, update, checkpoint, publish."""
+
+import math
+import time
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from strop.engine import Engine, Published
+from strop.errors import EngineError, JudgeStopped
+from strop.store import checkpoints
+from strop.store.run import Run
+from strop.training.accounting import Update, finished_line, step_line, why_skipped
+from strop.training.batch import AdvantageRule, Batch, training_batch
+from strop.training.judge_watch import JudgeWatch
+from strop.training.progress import OnProgress, StageClock, ignore
+from strop.training.resume import first_step
+from strop.trajectory.model import Group, Trajectory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainPlan:
+    """Everything a run needs.
+
+    `collect(step)` gives the attempts of a step and `score(groups, step)` the same groups judged:
+    every trajectory with a score or a reason why not. Both must depend on the step and the served
+    policy alone, then a resumed run repeats an uninterrupted one. `max_judge_failures` groups in a
+    row without a verdict stop the run (0: never). `now` is the clock that times the stages.
+    """
+
+    collect: Callable[[int], Awaitable[Sequence[Group]]]
+    score: Callable[[Sequence[Group], int], Awaitable[Sequence[Group]]]
+    engine: Engine
+    run: Run
+    steps: int
+    start_step: int = 0
+    resume: bool = False
+    rule: AdvantageRule = field(default_factory=AdvantageRule)
+    max_judge_failures: int = 8
+    keep_checkpoints: int = 2
+    progress: OnProgress = ignore
+    now: Callable[[], float] = time.perf_counter
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainResult:
+    """`first_step` is where this process began; `lines` are all steps of the run, as in steps.jsonl."""
+
+    first_step: int
+    lines: Sequence[dict[str, Any]]
+
+
+async def train(plan: TrainPlan) -> TrainResult:
+    """Run the steps from `start_step`, or from where the run stopped, to `steps`.
+
+    Killed anywhere and resumed, it ends with the same lines and the same adapter. A cancelled run
+    stops between two stages. A step without a trainable row updates and publishes nothing and says
+    why. Raises JudgeStopped for a dead judge (the step is not counted, its rollouts are kept),
+    EngineError for a loss that is not finite, PublishError where the probe fails.
+    """
+    first = first_step(plan.run, plan.engine, start=plan.start_step, resume=plan.resume)
+    watch = JudgeWatch(plan.max_judge_failures)
+    clock = StageClock(plan.steps, plan.progress, plan.now)
+    for step in range(first, plan.steps):
+        async with clock.stage("rollout", step):
+            groups = await plan.collect(step)
+            plan.run.write_trajectories(part(step), _trajectories(groups))
+        async with clock.stage("judge", step):
+            groups = await plan.score(groups, step)
+            plan.run.write_trajectories(part(step), _trajectories(groups))
+            _stop_if_dead(watch, groups, step, plan.run)
+        async with clock.stage("advantages", step):
+            batch = training_batch(groups, plan.rule)
+        async with clock.stage("update", step):
+            update = _update(plan.engine, batch)
+        line = step_line(step, groups, batch, update)
+        published = await _keep_and_publish(plan, line, clock) if update.skipped is None else None
+        plan.run.append_step(finished_line(line, published, clock.seconds))
+    return TrainResult(first_step=first, lines=plan.run.steps())
+
+
+def part(step: int) -> str:
+    """Name of a step's trajectory and verdict files."""
+    return f"train-{step:04d}"
+
+
+async def _keep_and_publish(plan: TrainPlan, line: dict[str, Any], clock: StageClock) -> Published:
+    # The checkpoint comes before the line, and holds it: `latest` moving is the one instant in which
+    # a step becomes done. Killed before it, the step is done again; after it, resume writes the line
+    # and publishes. A line without its checkpoint, or an update applied twice, cannot come about.
+    step = line["step"]
+    async with clock.stage("checkpoint", step):
+        manifest = {"line": line, "seconds": clock.seconds}
+        checkpoints.save(plan.run, step, plan.engine.save, manifest)
+        checkpoints.prune(plan.run, plan.keep_checkpoints)
+    async with clock.stage("publish", step):
+        return plan.engine.publish()
+
+
+def _update(engine: Engine, batch: Batch) -> Update:
+    if not batch.rows:
+        return Update(metrics={}, skipped=why_skipped(batch))
+    learned = engine.accumulate(batch.rows, batch.advantages)
+    unsound = [name for name, value in learned.items() if not math.isfinite(value)]
+    if unsound:
+        raise EngineError(f"update: {', '.join(unsound)} not finite; lower the learning rate and resume")
+    return Update(metrics={**learned, **engine.step()})
+
+
+def _stop_if_dead(watch: JudgeWatch, groups: Sequence[Group], step: int, run: Run) -> None:
+    try:
+        watch.look(groups, step)
+    except JudgeStopped as stopped:
+        run.append_event("judge_stopped", step=step, reason=str(stopped))
+        raise
+
+
+def _trajectories(groups: Iterable[Group]) -> Iterable[Trajectory]:
+    return (trajectory for group in groups for trajectory in group.trajectories)
