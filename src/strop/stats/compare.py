@@ -8,12 +8,14 @@ from numpy.typing import NDArray
 
 from strop.errors import InputError
 from strop.stats.intervals import (
+    ALIKE,
     LEVEL,
     RESAMPLES,
     Estimate,
     finite_array,
     from_resamples,
     too_few,
+    undefined,
     wilson_bounds,
 )
 
@@ -32,8 +34,8 @@ def paired_difference(
 
     A scenario weighs the same however many attempts it has. `n` and `clusters` count the scenarios
     with attempts on both sides, `excluded` those with attempts on one side only. Where all scenarios
-    moved alike by -1, 0 or 1 the bounds come from Wilson's for the shares that rose and fell.
-    Fewer than two scenarios: no number.
+    moved alike by -1, 0 or 1 the bounds come from Wilson's for the shares that rose and fell; alike
+    by anything else, or fewer than two scenarios: no number.
     """
     shared = [name for name in before if len(before[name]) and len(after.get(name, ()))]
     excluded = len({*before, *after}) - len(shared)
@@ -41,7 +43,7 @@ def paired_difference(
     k = len(moved)
     if k < 2:
         estimate = too_few(k, k)
-    elif np.ptp(moved) == 0 and moved[0] in (-1.0, 0.0, 1.0):
+    elif np.ptp(moved) < ALIKE:
         estimate = _uniform(float(moved[0]), k, level)
     else:
         samples = moved[rng.integers(k, size=(resamples, k))].mean(axis=1)
@@ -58,6 +60,8 @@ def _means(outcomes: Outcomes, scenarios: Sequence[str]) -> NDArray[np.float64]:
 
 
 def _uniform(moved: float, k: int, level: float) -> Estimate:
+    if moved not in (-1.0, 0.0, 1.0):
+        return undefined("scenarios do not differ", n=k, clusters=k)
     rose = wilson_bounds(float(moved > 0), k, level)
     fell = wilson_bounds(float(moved < 0), k, level)
     return Estimate(

@@ -13,6 +13,8 @@ from strop.errors import InputError
 
 RESAMPLES = 2000
 LEVEL = 0.95
+ALIKE = 1e-12
+"""Statistics that lie closer together than this differ by rounding only."""
 
 Index = NDArray[np.int64]
 Statistic = Callable[[Index], float | None]
@@ -91,8 +93,8 @@ def cluster_mean(
 ) -> Estimate:
     """Mean of values [n] with a percentile bootstrap that resamples whole clusters (scenarios).
 
-    All values 0, or all 1: every resample is alike, so the interval is Wilson's with the number of
-    clusters as n. No value, or one cluster: no number. Raises InputError for a value that is not finite.
+    Clusters that do not differ: see `from_resamples`. No value, or one cluster: no number. Raises
+    InputError for a value that is not finite.
     """
     numbers = finite_array(values, "values")
     sums, counts = cluster_sums(numbers, clusters)
@@ -109,8 +111,7 @@ def cluster_ratio(
     """Ratio of sums, one numerator and one denominator >= 0 a cluster [K], with a percentile bootstrap.
 
     `n` is the sum of the denominators. Clusters whose denominator is 0 say nothing and are dropped.
-    Fewer than two clusters left: no number. A ratio of exactly 0 or 1 without any variation gets
-    Wilson's interval with the clusters as n; any other ratio without variation gets no interval.
+    Fewer than two clusters left: no number. Clusters that do not differ: see `from_resamples`.
     """
     top, bottom = finite_array(numerators, "numerators"), finite_array(denominators, "denominators")
     top, bottom = top[bottom > 0], bottom[bottom > 0]
@@ -154,14 +155,18 @@ def cluster_bootstrap(
 def from_resamples(
     point: float, samples: NDArray[np.float64], *, n: int, clusters: int, level: float = LEVEL, lost: int = 0
 ) -> Estimate:
-    """The percentile interval of resampled statistics around `point`, or what stands in for it."""
+    """The percentile interval of resampled statistics around `point`.
+
+    Where no resample differs from another it would have no width: a share, in [0, 1], then gets
+    Wilson's interval with the clusters as n, the widest that its mean allows; anything else no number.
+    """
     tail = (1 - check_level(level)) / 2
     method = f"cluster bootstrap {level:.0%}, {len(samples)} resamples"
     if lost:
         method += f", {lost} undefined"
-    if np.ptp(samples) > 1e-12:
+    if np.ptp(samples) > ALIKE:
         low, high = np.quantile(samples, [tail, 1 - tail])
-    elif point in (0.0, 1.0):
+    elif 0 <= point <= 1:
         low, high = wilson_bounds(point, clusters, level)
         method = f"Wilson {level:.0%} over clusters, which do not differ"
     else:
