@@ -16,6 +16,7 @@ from typing import Any, Literal
 from strop.errors import ModelError, StropError
 from strop.store.run import Run
 from strop.trajectory.atomic import TEMPORARY, replacing, sync_directory, unwritable
+from strop.trajectory.lines import dump_line
 
 SCHEMA_VERSION = 1
 MANIFEST = "manifest.json"
@@ -154,7 +155,7 @@ def _seal(path: Path, step: int, manifest: Mapping[str, Any]) -> None:
     for file in files:
         _sync(file)
     with replacing(path / MANIFEST) as out:
-        out.write(json.dumps(sealed, allow_nan=False, indent=2).encode() + b"\n")
+        out.write(dump_line(sealed))
 
 
 def _manifest(path: Path) -> dict[str, Any]:
