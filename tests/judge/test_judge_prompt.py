@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -73,16 +74,14 @@ def test_only_whitelisted_fields_are_shown() -> None:
     }
     assert render_message(message) == "assistant: 4"
     turn = Turn(prompt_ids=(1,), sampled_ids=(2,), logprobs=(-0.125,), finish_reason="stop", message_index=1)
+    hidden = {"truth": 1.0, "metadata": {"hint": "truth-is-1"}, "metrics": {"reward": 7.0}, "turns": (turn,)}
     pair = [
-        Trajectory(
-            trajectory_id=name, scenario_id="s", group_id="g",
-            messages=(message, {"role": "user", "content": name}), turns=(turn,), truth=1.0, metadata={"hint": "truth-is-1"}, metrics={"reward": 7.0},
-        )
+        replace(attempt(name), messages=(message, {"role": "user", "content": name}), **hidden)
         for name in "ab"
-    ]  # fmt: skip
+    ]
     text = json.dumps([dict(m) for m in render_prompt(pair, "r", np.random.default_rng(0)).messages])
-    for hidden in ("-0.25", "secret", "0.125", "truth-is-1", "reward"):
-        assert hidden not in text
+    for secret in ("-0.25", "secret", "0.125", "truth-is-1", "reward"):
+        assert secret not in text
 
 
 def test_common_prefix_goes_in_once_though_call_ids_differ() -> None:

@@ -25,16 +25,21 @@ _REFUSAL = re.compile(
     r"|as an ai\b|unable to (assist|help|comply))",
     re.IGNORECASE,
 )
+MAX_MISREAD = 200
 _CUT = (Failure.TRUNCATED, "the reply ends before its verdict does")
 
 
 @dataclass(slots=True)
 class _Text:
-    """What a walk through a reply found. `doubtful` claims follow JSON that could not be read."""
+    """What a walk through a reply found. `doubtful` claims follow JSON that could not be read.
+
+    `misread` counts brackets that begin no value; past MAX_MISREAD the walk gives up.
+    """
 
     claims: list[Claim] = field(default_factory=list)
     doubtful: list[Claim] = field(default_factory=list)
     objects: int = 0
+    misread: int = 0
     cut: bool = False
 
 
@@ -74,7 +79,9 @@ def _early(text: str, finish_reason: str | None) -> Verdict | None:
 def _tolerant(text: str, ids: Ids, nonce: str | None) -> Verdict:
     start, open_reasoning = _after_reasoning(text)
     found = _walk(text, start, ids, nonce)
-    if open_reasoning:
+    if found.misread > MAX_MISREAD:
+        verdict = _fail(Failure.AMBIGUOUS, "too much in the reply cannot be read")
+    elif open_reasoning:
         verdict = _fail(*_in_reasoning(found))
     else:
         claims = found.claims + (found.doubtful if nonce is not None else _rivals(found.doubtful))
@@ -112,7 +119,7 @@ def _walk(text: str, start: int, ids: Ids, nonce: str | None) -> _Text:
     found = _Text()
     broken = False
     at = start
-    while match := _OPENER.search(text, at):
+    while found.misread <= MAX_MISREAD and (match := _OPENER.search(text, at)):
         at = match.start()
         try:
             value, end = read(text, at)
@@ -120,6 +127,7 @@ def _walk(text: str, start: int, ids: Ids, nonce: str | None) -> _Text:
             if _BEGINS_JSON.match(text, at):
                 broken = True
                 found.cut = found.cut or error.ended
+            found.misread += 1
             at += 1
             continue
         at = end
