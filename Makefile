@@ -6,7 +6,7 @@ ARGS ?=
 
 BIN := $(VENV)/bin
 INSTALL = $(BIN)/python -m pip install --disable-pip-version-check --quiet $(PIP_ARGS) -c constraints.txt -e
-CHECKED := src tests $(wildcard benchmarks studies examples)
+CHECKED := src tests $(wildcard scripts benchmarks studies examples)
 BENCHMARKS := $(filter-out __init__ __main__,$(basename $(notdir $(wildcard benchmarks/[a-z]*.py))))
 
 .PHONY: demo test test-all check bench clean help

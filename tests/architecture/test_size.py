@@ -25,7 +25,7 @@ def functions(source: str) -> Iterator[tuple[str, int]]:
 
 def written_by_hand() -> list[Path]:
     """Text files of the project, without this one, which has to name what it forbids."""
-    folders = ("src", "tests", "docs", "benchmarks", "studies", "examples", ".ci")
+    folders = ("src", "tests", "docs", "scripts", "benchmarks", "studies", "examples", ".ci")
     files = [path for folder in folders for path in (ROOT / folder).rglob("*") if path.is_file()]
     files += [
         path for path in ROOT.iterdir() if path.suffix in {".md", ".toml", ".txt"} or path.name == "Makefile"
