@@ -238,8 +238,10 @@ def test_killed_anywhere_it_resumes_to_the_same_end(
     assert ends_with(directory) == uninterrupted
 
 
-@pytest.mark.parametrize("when", range(2 * len(STAGES)))
-def test_killed_at_the_start_of_any_stage(tmp_path: Path, uninterrupted: End, when: int) -> None:
+@pytest.mark.parametrize("when", range(len(STAGES), 2 * len(STAGES)))
+def test_killed_at_the_start_of_any_stage_of_the_second_step(
+    tmp_path: Path, uninterrupted: End, when: int
+) -> None:
     directory = tmp_path / "run"
     with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
         asyncio.run(train(sabotage(plan_for(directory), "progress", KillAt(when, False), patch)))
