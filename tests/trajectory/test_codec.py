@@ -94,6 +94,7 @@ def line(**fields: Any) -> str:
         (line(turns=[TURN | {"prompt_ids": [1.0]}]), "turns[0]: prompt_ids must be a list of whole numbers"),
         (line(turns=[TURN | {"prompt_ids": [True]}]), "turns[0]: prompt_ids must be a list of whole numbers"),
         (line(turns=[TURN | {"message_index": 2}]), "turns[0]: message_index 2, but there are 2 messages"),
+        (line(turns=[TURN | {"message_index": -2}]), "turns[0]: message_index -2"),
         (line(turns=[TURN | {"message_index": None}]), "turns[0]: no message_index"),
     ],
 )
@@ -161,6 +162,16 @@ def test_fields_of_other_tools_are_kept_in_metadata() -> None:
 def test_null_is_absence_and_booleans_are_labels() -> None:
     made = decode(tools=None, turns=None, score=None, metrics=None, metadata=None, truth=True)
     assert made == decode(truth=1.0)
+
+
+def test_an_attempt_that_failed_before_its_first_word_and_a_turn_of_another_branch_are_kept(
+    tmp_path: Path,
+) -> None:
+    silent = decode(messages=[], failure="agent raised ValueError", unscored="agent raised ValueError")
+    elsewhere = decode(turns=[TURN | {"message_index": -1}])
+    codec.write(tmp_path / "f.jsonl", [silent, elsewhere])
+    assert list(codec.read(tmp_path / "f.jsonl")) == [silent, elsewhere]
+    assert (silent.messages, elsewhere.turns[0].message_index) == ((), -1)
 
 
 def test_turn_defaults() -> None:

@@ -77,9 +77,10 @@ def from_dict(fields: Mapping[str, Any], *, where: str, line: int = 0) -> Trajec
     Missing ids are made from what is there, the same every time: `trajectory_id` from the line
     number and the content hash, `scenario_id` from the messages before the first assistant message,
     `group_id` is the scenario's. Fields that the format does not know are kept in `metadata`.
-    Booleans are read as 0 and 1 where a number is due. Raises InputError for missing, empty or
-    roleless messages, both `score` and `unscored`, a number that is not finite or out of range,
-    ids and log-probs of different length, a wrong type, or the schema of a newer strop.
+    Booleans are read as 0 and 1 where a number is due. Raises InputError for messages that are
+    missing, without a role, or empty without a `failure`, both `score` and `unscored`, a number that
+    is not finite or out of range, ids and log-probs of different length, a wrong type, or the schema
+    of a newer strop.
     """
     at = Place(where)
     _check_schema(fields, at)
@@ -166,8 +167,8 @@ def _turn_to_dict(turn: Turn) -> dict[str, Any]:
 
 def _check(trajectory: Trajectory, at: Place) -> None:
     """What holds of every trajectory in a file, whichever way it goes."""
-    if not trajectory.messages:
-        at.refuse("messages is empty; a trajectory has at least one message")
+    if not trajectory.messages and trajectory.failure is None:
+        at.refuse("messages is empty; only an attempt with a `failure` may have said nothing")
     for i, message in enumerate(trajectory.messages):
         if not isinstance(message.get("role"), str) or not message["role"]:
             at.refuse(f"messages[{i}] has no role; give system, user, assistant or tool")
@@ -191,8 +192,11 @@ def _check_turn(turn: Turn, messages: int, at: Place) -> None:
         check_turn(turn)
     except InputError as error:
         raise InputError(f"{at.where}: {error}") from error
-    if not 0 <= turn.message_index < messages:
-        at.refuse(f"message_index {turn.message_index}, but there are {messages} messages; count from 0")
+    if not -1 <= turn.message_index < messages:
+        at.refuse(
+            f"message_index {turn.message_index}, but there are {messages} messages; "
+            "count from 0, -1 for a turn that wrote none of them"
+        )
 
 
 def _ids(

@@ -15,7 +15,8 @@ class Turn:
     `prompt_ids` and `sampled_ids` are vocabulary indices; nothing sampled is ever tokenised again.
     `logprobs` are the sampler's natural-log probabilities of `sampled_ids` under the distribution
     it sampled from (temperature applied), one for each sampled id. `message_index` says which
-    message of the trajectory this turn wrote. `policy_version` is the version that sampled it.
+    message of the trajectory this turn wrote, -1 where it wrote none of them (a sub-agent, a history
+    compacted since). `policy_version` is the version that sampled it.
     """
 
     prompt_ids: tuple[int, ...]
