@@ -3,7 +3,8 @@ import json
 import numpy as np
 import pytest
 
-from strop.audit.cost import judge_cost, seconds_by_stage
+from strop.audit.cost import counts, judge_cost, seconds_by_stage
+from strop.audit.curve import curve
 from strop.audit.judge import audit_judge, places, tied_share, written
 from strop.audit.summary import Evidence, audit
 from strop.audit.truth import heldout, truth
@@ -152,3 +153,18 @@ def test_no_evidence_gives_no_numbers_and_reasons(rng):
         assert summary[name]["method"].startswith("none:")
     assert "not measured" in summary["attribution"]["verdict"]
     assert set(summary["grader"]) == {"auroc", "predict", "select", "trajectories", "ungraded"}
+
+
+def test_the_curve_is_in_step_order_with_exclusions_counted(rng):
+    late = [attempt("a", 0.8, 1.0, scenario="1"), attempt("b", None, 0.0, scenario="2", unscored="empty")]
+    early = [attempt("c", 0.2, 0.0, scenario="1"), attempt("d", 0.4, 0.0, scenario="2")]
+    points = curve({3: late, 0: early}, rng)
+    assert [p["step"] for p in points] == [0, 3]
+    assert (points[0]["truth"]["estimate"], points[1]["truth"]["estimate"]) == (0.0, 0.5)
+    assert points[0]["score"]["estimate"] == pytest.approx(0.3)
+    assert (points[1]["score"]["estimate"], points[1]["score"]["excluded"]) == (None, 1)
+
+
+def test_fates_add_up_over_steps():
+    steps = [{"groups": {"all": 4, "trained": 3, "tied": 1}}, {"groups": {"all": 4, "trained": 4}}, {}]
+    assert counts(steps, "groups") == {"all": 8, "trained": 7, "tied": 1}

@@ -28,3 +28,12 @@ def seconds_by_stage(steps: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         for stage, seconds in (step.get("seconds") or {}).items():
             total[stage] = total.get(stage, 0.0) + float(seconds)
     return total
+
+
+def counts(steps: Sequence[Mapping[str, Any]], of: str) -> dict[str, int]:
+    """Counts by fate over the step lines' `of` objects ("groups" or "trajectories"); `all` is their sum."""
+    total: dict[str, int] = {}
+    for step in steps:
+        for fate, number in (step.get(of) or {}).items():
+            total[fate] = total.get(fate, 0) + int(number)
+    return total
