@@ -88,7 +88,9 @@ def _plain(message: Message) -> dict[str, str]:
     content = text_of(message.get("content"))
     if message["role"] == "tool":
         return {"role": "tool", "content": f"{RESULT_OPEN}{content}{RESULT_CLOSE}"}
-    calls = [call_text(c["function"]["name"], c["function"]["arguments"]) for c in message.get("tool_calls") or ()]
+    calls = [
+        call_text(c["function"]["name"], c["function"]["arguments"]) for c in message.get("tool_calls") or ()
+    ]
     return {"role": message["role"], "content": "\n".join([content, *calls] if content else calls)}
 
 

@@ -8,7 +8,7 @@ from strop.errors import ModelError
 
 
 class HFTokenizer:
-    """Encode and decode with a fast transformers tokenizer; satisfies `strop.inference.sampling.Tokenizer`."""
+    """A fast transformers tokenizer as strop.inference needs it."""
 
     def __init__(self, backend: Any, eos_ids: frozenset[int]) -> None:
         self._backend = backend
@@ -20,7 +20,7 @@ class HFTokenizer:
 
     @classmethod
     def load(cls, model: str | Path) -> "HFTokenizer":
-        """Read the tokenizer of a model folder or hub name. Raises ModelError where it has no chat template."""
+        """Read a model's tokenizer. Raises ModelError where it has no chat template."""
         from transformers import AutoTokenizer, GenerationConfig
 
         backend = AutoTokenizer.from_pretrained(model)

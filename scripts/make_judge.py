@@ -1,0 +1,117 @@
+"""Make the demo's embedded judge: python scripts/make_judge.py OUT [--model DIR].
+
+Supervised LoRA training on groups of attempts at scenarios that the demo never uses, each with the
+verdict a careful reader would give. The prompt is the one strop.judge sends, to the letter.
+"""
+
+import argparse
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from strop.demo.clerk import Habits, demonstrate
+from strop.demo.orders import STATUSES, scenario
+from strop.demo.verdicts import reply
+from strop.engines.embedded import resolve_model
+from strop.engines.local.learner import Learner, LearnerSettings
+from strop.engines.local.tokenizer import HFTokenizer
+from strop.engines.local.weights import LoraShape, adapted, load_base, pick_dtype, save_adapter
+from strop.inference.chat import Chat
+from strop.judge.prompt import Prompt, render_prompt
+from strop.seeds import derive, generator
+from strop.training.demonstrations import demonstration_rows
+from strop.trajectory.model import Trajectory
+from strop.trajectory.tokens import Row
+
+SEED = 17
+BATCH = 5
+SIZES = (2, 2, 3, 3, 3, 4, 4, 5, 6)
+RUBRIC = Path(__file__).parent.parent / "src/strop/demo/rubric.md"
+
+
+def group(index: int) -> list[Trajectory]:
+    """Two to six different attempts at one judge scenario, of mixed quality."""
+    rng = generator(SEED, "group", index)
+    case = scenario("judge", index)
+    size = int(rng.choice(SIZES))
+    kept: dict[str, Trajectory] = {}
+    for attempt in range(40):
+        habits = Habits(
+            right_by_status=dict.fromkeys(STATUSES, 0.6),
+            blind=0.25, policy=0.05, silent=0.05, misread=0.1, stray=0.04,
+        )  # fmt: skip
+        shown = demonstrate(case, habits, generator(SEED, "attempt", index, attempt))
+        trajectory = Trajectory(
+            trajectory_id=f"{index}/{attempt}",
+            scenario_id=str(index),
+            group_id=str(index),
+            messages=shown.messages,
+        )
+        kept.setdefault(str(shown.messages), trajectory)
+        if len(kept) == size:
+            break
+    return list(kept.values())
+
+
+def example(index: int, rubric: str) -> tuple[Prompt, str]:
+    """A prompt and the reply to learn."""
+    attempts = group(index)
+    prompt = render_prompt(attempts, rubric, generator(SEED, "prompt", index))
+    return prompt, reply(prompt, attempts)
+
+
+def rows_of(index: int, rubric: str, chat: Chat) -> list[Row]:
+    """The example as one row; the reply's tokens are learned."""
+    prompt, answer = example(index, rubric)
+    messages = [*prompt.messages, {"role": "assistant", "content": answer}]
+    return demonstration_rows(str(index), messages, (), chat)
+
+
+def verdict_weight(row: Row, chat: Chat) -> Row | None:
+    """The same row, with only the tokens that carry status, decision and verdict unmasked."""
+    where = np.flatnonzero(row.mask)
+    words = [chat.tokenizer.decode([int(row.ids[i])]).strip() for i in where]
+    telling = {"damaged", "lost", "sw", "apped", "intact", "used", "late", "right", "wrong", "ref", "unded", "decl",
+               "ined", "refunded", "declined", "9", "1", "no", "another"}  # fmt: skip
+    mask = np.zeros_like(row.mask)
+    mask[[i for i, word in zip(where, words, strict=True) if word in telling]] = True
+    return Row(
+        trajectory_id=row.trajectory_id, ids=row.ids, mask=mask, logprobs=row.logprobs, turn_of=row.turn_of
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--model", default="smollm2")
+    parser.add_argument("--rank", type=int, default=8)
+    parser.add_argument("--batches", type=int, default=100)
+    options = parser.parse_args()
+    model = resolve_model(options.model)
+    chat = Chat(HFTokenizer.load(model))
+    rubric = RUBRIC.read_text()
+    shape = LoraShape(rank=options.rank, alpha=2 * options.rank)
+    peft = adapted(load_base(model, pick_dtype("auto", "cpu"), "cpu"), shape, None, derive(SEED, "lora"))
+    learner = Learner(peft, LearnerSettings(learning_rate=1e-3, micro_batch_tokens=768))
+    probe = [verdict_weight(rows_of(2900 + i, rubric, chat)[0], chat) for i in range(12)]
+    started = time.time()
+    for batch in range(options.batches):
+        left = 1 - batch / options.batches
+        learner.optimizer.param_groups[0]["lr"] = 1e-3 * min(1.0, (batch + 1) / 5, 3 * left)
+        rows = [row for i in range(BATCH) for row in rows_of(batch * BATCH + i, rubric, chat)]
+        again = [verdict_weight(row, chat) for row in rows]
+        metrics = learner.accumulate([*rows, *again], [1.0] * len(rows) + [2.0] * len(again), "supervised")
+        learner.step()
+        line = f"batch {batch + 1} loss {metrics['loss']:.3f} {time.time() - started:.0f} s"
+        if batch % 10 == 9:
+            found = np.concatenate([s.logprobs for s in learner.score(probe, "policy")])
+            line += f" | probe: telling tokens {found.mean():.3f} nats, above one half {(found > -0.69).mean():.3f}"
+            save_adapter(peft, options.out / f"at-{batch + 1:03d}")
+        print(line, flush=True)
+    save_adapter(peft, options.out, torch.bfloat16)
+
+
+if __name__ == "__main__":
+    main()

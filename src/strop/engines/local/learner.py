@@ -1,0 +1,189 @@
+"""The learner: scores rows under policy and reference, accumulates the loss's gradient, steps."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from peft import PeftModel
+from torch import Tensor
+
+from strop.engine import Adapter, Scored
+from strop.engines.local.loss import LossSettings, TokenLogProbs, grpo
+from strop.engines.local.readout import read_out, target_logprobs
+from strop.engines.local.tree import Pack, pack
+from strop.engines.local.weights import adapter_tensors
+from strop.errors import EngineError
+from strop.trajectory.tokens import Row
+
+Objective = Literal["policy", "supervised"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LearnerSettings:
+    """Optimizer and memory: AdamW's rate, decay and betas, gradient norm bound, nodes a packed tree."""
+
+    learning_rate: float = 1e-4
+    weight_decay: float = 0.0
+    betas: tuple[float, float] = (0.9, 0.99)
+    max_grad_norm: float = 1.0
+    micro_batch_tokens: int = 1024
+    loss: LossSettings = field(default_factory=LossSettings)
+
+
+class Learner:
+    """One PEFT model with the adapters "policy" and "reference", and the policy's optimizer."""
+
+    def __init__(self, model: PeftModel, settings: LearnerSettings) -> None:
+        self.model, self.settings = model, settings
+        self.parameters = list(adapter_tensors(model, "policy").values())
+        if not self.parameters:
+            raise EngineError("the policy adapter has no trainable parameter; check [lora] targets")
+        self.optimizer = torch.optim.AdamW(
+            self.parameters,
+            lr=settings.learning_rate,
+            betas=settings.betas,
+            weight_decay=settings.weight_decay,
+            foreach=True,
+        )
+        base = model.get_base_model()
+        self._body, self._head = base.get_decoder(), base.get_output_embeddings().weight
+        self._device = self._head.device
+        self._tokens = 0
+
+    def score(self, rows: Sequence[Row], adapter: Adapter) -> list[Scored]:
+        """Read-out of every row at its sampled tokens under one adapter."""
+        results: dict[int, Scored] = {}
+        with self._using(adapter), torch.no_grad():
+            for packed in pack(rows, self.settings.micro_batch_tokens):
+                columns = self._read_pack(packed, rows)
+                for index, values in zip(packed.rows, columns, strict=True):
+                    results[index] = Scored(
+                        logprobs=values[:, 0],
+                        entropy=values[:, 1],
+                        self_certainty=values[:, 2],
+                        topk_logprob=values[:, 3],
+                    )
+        return [results[index] for index in range(len(rows))]
+
+    def accumulate(
+        self, rows: Sequence[Row], advantages: Sequence[float], objective: Objective = "policy"
+    ) -> Mapping[str, float]:
+        """Add the gradient of the summed token loss; `step` divides by all tokens since the last one.
+
+        So the loss is the mean over all trained tokens of the step, however rows are split into
+        packs or calls. Rows with advantage 0 add to the token count but have no gradient of their
+        own unless there is a KL term.
+        """
+        totals = dict.fromkeys(("loss", "ratio", "clip_share", "kl", "mismatch", "tokens"), 0.0)
+        for packed in pack(rows, self.settings.micro_batch_tokens):
+            for name, value in self._accumulate_pack(packed, rows, advantages, objective).items():
+                totals[name] += value
+        tokens = totals.pop("tokens")
+        self._tokens += int(tokens)
+        means = {name: value / tokens if tokens else 0.0 for name, value in totals.items()}
+        return {**means, "tokens": tokens}
+
+    def step(self) -> Mapping[str, float]:
+        """Divide by the tokens accumulated, clip, update. Raises EngineError on a non-finite gradient."""
+        if not self._tokens:
+            raise EngineError("step: nothing was accumulated, there is no gradient to apply")
+        for parameter in self.parameters:
+            if parameter.grad is not None:
+                parameter.grad /= self._tokens
+        norm = float(torch.nn.utils.clip_grad_norm_(self.parameters, self.settings.max_grad_norm))
+        if not np.isfinite(norm):
+            self._clear()
+            raise EngineError("step: the gradient is not finite; lower the learning rate")
+        self.optimizer.step()
+        self._clear()
+        return {"grad_norm": norm, "learning_rate": self.optimizer.param_groups[0]["lr"]}
+
+    def _clear(self) -> None:
+        self.optimizer.zero_grad(set_to_none=True)
+        self._tokens = 0
+
+    def _accumulate_pack(
+        self, packed: Pack, rows: Sequence[Row], advantages: Sequence[float], objective: Objective
+    ) -> Mapping[str, float]:
+        reference = None
+        if objective == "policy" and self.settings.loss.kl_coef:
+            with self._using("reference"), torch.no_grad():
+                reference = self._logprobs(packed, rows).detach()
+        policy = self._logprobs(packed, rows)
+        advantage = self._per_token(packed, rows, advantages)
+        if objective == "supervised":
+            loss, zero = -advantage * policy, torch.zeros_like(policy)
+            summary = {"loss": loss, "ratio": zero + 1, "clip_share": zero, "kl": zero, "mismatch": zero}
+        else:
+            sampler = torch.cat([self._tensor(rows[i].logprobs[rows[i].mask]) for i in packed.rows])
+            logprobs = TokenLogProbs(policy, policy.detach(), sampler.float(), reference)
+            result = grpo(logprobs, advantage, self.settings.loss)
+            loss = result.loss
+            mismatch = (policy.detach() - sampler).abs()
+            summary = {
+                "loss": loss, "ratio": (policy.detach() - sampler).exp(), "clip_share": result.clipped,
+                "kl": result.kl, "mismatch": mismatch,
+            }  # fmt: skip
+        if policy.numel():
+            loss.sum().backward()  # type: ignore[no-untyped-call]
+        return {**{k: float(v.detach().float().sum()) for k, v in summary.items()}, "tokens": policy.numel()}
+
+    def _per_token(self, packed: Pack, rows: Sequence[Row], advantages: Sequence[float]) -> Tensor:
+        each = [np.full(int(rows[i].mask.sum()), advantages[i]) for i in packed.rows]
+        return self._tensor(np.concatenate(each)).float()
+
+    def _logprobs(self, packed: Pack, rows: Sequence[Row]) -> Tensor:
+        hidden, index, target, temperature = self._predictions(packed, rows)
+        return target_logprobs(hidden, self._head, target, temperature)[index]
+
+    def _read_pack(self, packed: Pack, rows: Sequence[Row]) -> list[NDArray[np.float64]]:
+        hidden, index, target, temperature = self._predictions(packed, rows)
+        values = read_out(hidden, self._head, target, temperature)[index].double().cpu().numpy()
+        return np.split(values, np.cumsum([len(p) for p in packed.predictor])[:-1])
+
+    def _predictions(self, packed: Pack, rows: Sequence[Row]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Hidden states of each distinct (node, target, temperature), and each token's index in them."""
+        heat = np.concatenate(
+            [
+                np.full(len(p), rows[i].temperature or 1.0)
+                for i, p in zip(packed.rows, packed.predictor, strict=True)
+            ]
+        )
+        wanted = np.stack([np.concatenate(packed.predictor), np.concatenate(packed.target)])
+        keys, index = np.unique(np.vstack([wanted, heat]), axis=1, return_inverse=True)
+        hidden = self._hidden(packed)[self._tensor(keys[0].astype(np.int64))]
+        target, temperature = self._tensor(keys[1].astype(np.int64)), self._tensor(keys[2]).float()
+        return hidden, self._tensor(index.reshape(-1)), target, temperature
+
+    def _hidden(self, packed: Pack) -> Tensor:
+        dtype = self._head.dtype
+        bias = torch.zeros(packed.visible.shape, dtype=dtype, device=self._device)
+        bias.masked_fill_(~self._tensor(packed.visible), torch.finfo(dtype).min)
+        with torch.autocast(self._device.type, dtype=torch.bfloat16, enabled=dtype == torch.bfloat16):
+            output = self._body(
+                input_ids=self._tensor(packed.ids)[None],
+                attention_mask=bias[None, None],
+                position_ids=self._tensor(packed.positions)[None],
+                use_cache=False,
+            )
+        hidden: Tensor = output.last_hidden_state[0]
+        return hidden.to(dtype)
+
+    def _tensor(self, array: NDArray[Any]) -> Tensor:
+        return torch.from_numpy(np.ascontiguousarray(array)).to(self._device)
+
+    @contextmanager
+    def _using(self, adapter: Adapter) -> Iterator[None]:
+        """Compute with this adapter inside the block, with the policy again after it."""
+        self.model.base_model.set_adapter(adapter)
+        try:
+            yield
+        finally:
+            self.model.base_model.set_adapter("policy")
+            for name, parameter in self.model.named_parameters():
+                if ".reference." in name:
+                    parameter.requires_grad_(False)

@@ -1,0 +1,77 @@
+"""Chat demonstrations to token rows, as the engine would have seen them had it sampled them."""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from strop.errors import InputError
+from strop.inference.chat import Chat
+from strop.inference.template import call_text, text_of
+from strop.trajectory.model import Message, Turn
+from strop.trajectory.tokens import Row, rows
+
+
+def demonstration_rows(
+    trajectory_id: str,
+    messages: Sequence[Message],
+    tools: Sequence[Mapping[str, Any]],
+    chat: Chat,
+    learn: Collection[int] | None = None,
+) -> list[Row]:
+    """Rows whose mask covers the assistant messages, each with its end-of-turn token.
+
+    `learn` restricts the mask to these message indices (per-message loss masks). Log-probs are 0:
+    nothing sampled them, so the rows are for supervised training only. Raises InputError where no
+    assistant message is left to learn from.
+    """
+    turns: list[Turn] = []
+    ids: list[int] | None = None
+    known = 0
+    end = chat.tokenizer.encode(chat.tokenizer.eos_token, special=True)
+    for index, message in enumerate(messages):
+        if message["role"] != "assistant":
+            continue
+        prompt = None if ids is None else chat.extend(ids, messages[:index], known, tools)
+        prompt = prompt or chat.prompt(messages[:index], tools)
+        reply = [*chat.tokenizer.encode(reply_text(message), special=False), *end]
+        ids, known = [*prompt, *reply], index + 1
+        turns.append(_turn(prompt, reply, index))
+    made = rows(trajectory_id, turns)
+    if learn is not None:
+        made = [
+            _only(row, [i for i, turn in enumerate(turns) if turn.message_index in learn]) for row in made
+        ]
+    if not any(row.mask.any() for row in made):
+        raise InputError(f"demonstration {trajectory_id}: no assistant message to learn from")
+    return made
+
+
+def reply_text(message: Message) -> str:
+    """The text a model must sample for its reply to be read as this assistant message."""
+    content = text_of(message.get("content"))
+    calls = [
+        call_text(c["function"]["name"], c["function"]["arguments"]) for c in message.get("tool_calls") or ()
+    ]
+    return "\n".join([content, *calls] if content else calls)
+
+
+def _turn(prompt: Sequence[int], reply: Sequence[int], index: int) -> Turn:
+    return Turn(
+        prompt_ids=tuple(prompt),
+        sampled_ids=tuple(reply),
+        logprobs=(0.0,) * len(reply),
+        finish_reason="stop",
+        message_index=index,
+    )
+
+
+def _only(row: Row, turns: Collection[int]) -> Row:
+    return Row(
+        trajectory_id=row.trajectory_id,
+        ids=row.ids,
+        mask=row.mask & np.isin(row.turn_of, list(turns)),
+        logprobs=row.logprobs,
+        turn_of=row.turn_of,
+        temperature=row.temperature,
+    )
