@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from strop.errors import InputError
+from strop.inference.template import text_of
 from strop.trajectory.model import Message
 
 ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
@@ -29,6 +30,7 @@ def _message(index: int, item: object) -> Message:
     message = item.model_dump(exclude_none=True) if isinstance(item, BaseModel) else item
     if not isinstance(message, Mapping) or message.get("role") not in ROLES:
         raise InputError(f"agent returned messages of which number {index} is {_kind(item)} without a role")
+    text_of(message.get("content"))
     try:
         plain: dict[str, Any] = json.loads(json.dumps(dict(message), allow_nan=False))
     except (TypeError, ValueError) as error:

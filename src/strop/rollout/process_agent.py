@@ -6,15 +6,18 @@ import asyncio
 import json
 import os
 import signal
+import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from strop.rollout.environment import Scenario
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
+
+TAIL_BYTES = 1 << 14
 
 
 class ProcessFailed(RuntimeError):
@@ -27,21 +30,24 @@ class ProcessAgent:
 
     command: Sequence[str]
 
-    async def __call__(self, client: AsyncOpenAI, scenario: Scenario) -> None:
-        process = await asyncio.create_subprocess_exec(
-            *self.command,
-            env={**os.environ, **_settings(client, scenario)},
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.PIPE,
-            start_new_session=True,
-        )
-        try:
-            _, errors = await process.communicate()
-        finally:
-            _kill_family(process.pid)
-        if process.returncode:
-            raise ProcessFailed(f"exit code {process.returncode}: {_last_line(errors)}")
+    async def __call__(self, client: AsyncOpenAI, scenario: Scenario, /) -> None:
+        # A file, not a pipe: a grandchild that outlives the agent would keep a pipe open.
+        with tempfile.TemporaryFile() as errors:
+            process = await asyncio.create_subprocess_exec(
+                *self.command,
+                env={**os.environ, **_settings(client, scenario)},
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.DEVNULL,
+                stderr=errors,
+                start_new_session=True,
+            )
+            try:
+                await process.wait()
+            finally:
+                _kill_family(process.pid)
+                await process.wait()
+            if process.returncode:
+                raise ProcessFailed(f"exit code {process.returncode}: {_last_line(errors)}")
 
 
 def process_agent(command: Sequence[str]) -> ProcessAgent:
@@ -69,6 +75,8 @@ def _kill_family(pid: int) -> None:
         os.killpg(pid, signal.SIGKILL)
 
 
-def _last_line(errors: bytes) -> str:
-    lines = errors.decode(errors="replace").strip().splitlines()
+def _last_line(errors: IO[bytes]) -> str:
+    end = errors.seek(0, os.SEEK_END)
+    errors.seek(max(0, end - TAIL_BYTES))
+    lines = errors.read().decode(errors="replace").strip().splitlines()
     return lines[-1] if lines else "nothing on standard error"

@@ -1,9 +1,11 @@
 """From recorded model calls to a trajectory. Pure."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from strop.inference.template import text_of
 from strop.rollout.sessions import RecordedCall
 from strop.trajectory.model import Message, Trajectory, Turn
 
@@ -62,14 +64,21 @@ def _index(call: RecordedCall, messages: Sequence[Message]) -> int:
 
 
 def _essence(message: Message) -> tuple[Any, ...]:
-    """What makes two spellings of one message the same: absent, null and empty fields are alike."""
-    calls = tuple(_call_essence(call) for call in message.get("tool_calls") or ())
-    return message.get("role"), message.get("content") or "", calls, message.get("tool_call_id")
+    """What makes two spellings of one message the same: role, text, and what is called with what.
+
+    Absent, null and empty content are alike, and so are ids of calls and the spacing of arguments.
+    """
+    calls = [_call_essence(call) for call in message.get("tool_calls") or ()]
+    return message.get("role"), text_of(message.get("content")), calls
 
 
-def _call_essence(call: Mapping[str, Any]) -> tuple[Any, ...]:
+def _call_essence(call: Mapping[str, Any]) -> tuple[Any, Any]:
     function = call.get("function") or {}
-    return call.get("id"), function.get("name"), function.get("arguments")
+    arguments = function.get("arguments")
+    try:
+        return function.get("name"), {"json": json.loads(arguments)}
+    except (TypeError, ValueError):
+        return function.get("name"), arguments
 
 
 def _metrics(turns: Sequence[Turn]) -> Mapping[str, float]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -100,9 +99,11 @@ class _Run:
         except Exception as error:  # noqa: BLE001 - the boundary to a user's environment
             self._keep(Ending(failure=f"environment raised: {described(error)}"))
             return
-        ending = await self._drive(attempt)
-        trajectory = self._keep(ending)
-        self._trajectory = settle(trajectory, attempt)
+        try:
+            trajectory = self._keep(await self._drive(attempt))
+            self._trajectory = with_truth(trajectory, attempt)
+        finally:
+            attempt.close()
 
     def trajectory(self) -> Trajectory:
         assert self._trajectory is not None
@@ -144,14 +145,13 @@ class _Run:
             return Ending(failure=f"agent raised: {described(error)}")
 
 
-def settle(trajectory: Trajectory, attempt: Attempt) -> Trajectory:
-    """Attach the truth to an attempt that ended, and free its environment.
+def with_truth(trajectory: Trajectory, attempt: Attempt) -> Trajectory:
+    """Attach the truth to an attempt that ended well.
 
     A truth check that raises leaves the truth unknown and says so in metadata.truth_error.
     """
     try:
-        with closing(attempt):
-            truth = None if trajectory.failure else attempt.truth(trajectory.messages)
+        truth = None if trajectory.failure else attempt.truth(trajectory.messages)
     except Exception as error:  # noqa: BLE001 - the boundary to a user's truth check
         return replace(trajectory, metadata={**trajectory.metadata, "truth_error": described(error)})
     if truth is None:
