@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from strop.trajectory.tokens import Row
 
 Adapter = Literal["policy", "reference"]
+Objective = Literal["policy", "supervised"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,8 +85,14 @@ class Engine(Protocol):
         """log π of the sampled tokens of each row: float64 arrays of length row.mask.sum()."""
         ...
 
-    def accumulate(self, rows: Sequence[Row], advantages: Sequence[float]) -> Mapping[str, float]:
-        """Add the gradient of the loss over these rows; one advantage a row. Returns metrics."""
+    def accumulate(
+        self, rows: Sequence[Row], advantages: Sequence[float], objective: Objective = "policy"
+    ) -> Mapping[str, float]:
+        """Add the gradient of the loss over these rows; one advantage a row. Returns metrics.
+
+        "policy" is the clipped policy-gradient loss against the sampler's log-probs; "supervised" is
+        -advantage · log π, for demonstrations that nothing sampled.
+        """
         ...
 
     def step(self) -> Mapping[str, float]:

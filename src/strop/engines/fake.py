@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from strop.engine import Adapter, EngineInfo, Published, Scored
+from strop.engine import Adapter, EngineInfo, Objective, Published, Scored
 from strop.engines.fake_sampler import FakeSampler
 from strop.engines.tabular import (
     Floats,
@@ -94,7 +94,9 @@ class FakeEngine:
     def logprobs(self, rows: Sequence[Row], adapter: Adapter) -> list[NDArray[np.float64]]:
         return [scored.logprobs for scored in self.score(rows, adapter)]
 
-    def accumulate(self, rows: Sequence[Row], advantages: Sequence[float]) -> Mapping[str, float]:
+    def accumulate(
+        self, rows: Sequence[Row], advantages: Sequence[float], objective: Objective = "policy"
+    ) -> Mapping[str, float]:
         """See `Engine`. `loss` is the token-mean over this call; the gradient's, over all calls of a step."""
         self._check_open()
         if len(rows) != len(advantages):
@@ -102,7 +104,7 @@ class FakeEngine:
         logits = self._logits("policy")
         losses, ratios = [np.zeros(0)], [np.zeros(0)]
         for row, advantage in zip(rows, advantages, strict=True):
-            loss, ratio = self._accumulate_row(logits, row, advantage)
+            loss, ratio = self._accumulate_row(logits, row, advantage, objective)
             losses.append(loss)
             ratios.append(ratio)
         ratio, tokens = np.concatenate(ratios), sum(map(len, losses))
@@ -176,11 +178,15 @@ class FakeEngine:
     def _logits(self, adapter: Adapter) -> Floats:
         return self._base + self.delta if adapter == "policy" else self._base
 
-    def _accumulate_row(self, logits: Floats, row: Row, advantage: float) -> tuple[Floats, Floats]:
+    def _accumulate_row(
+        self, logits: Floats, row: Row, advantage: float, objective: Objective
+    ) -> tuple[Floats, Floats]:
         logprobs, where = next_logprobs(logits, row, self.config.order)
         tokens = row.ids[row.mask]
         new = np.take_along_axis(logprobs, tokens[:, None], axis=1)[:, 0]
-        clipped = clipped_loss(new, row.logprobs[row.mask], advantage, self.config.clip)
+        # Against itself the ratio is 1 and its gradient that of log π: supervised learning.
+        old = new if objective == "supervised" else row.logprobs[row.mask]
+        clipped = clipped_loss(new, old, advantage, self.config.clip)
         np.add.at(self._gradient, where, row_gradient(logprobs, tokens, clipped.slope, row.temperature))
         self._tokens += len(tokens)
         return clipped.loss, clipped.ratio

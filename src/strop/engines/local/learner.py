@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,15 +11,13 @@ from numpy.typing import NDArray
 from peft import PeftModel
 from torch import Tensor
 
-from strop.engine import Adapter, Scored
+from strop.engine import Adapter, Objective, Scored
 from strop.engines.local.loss import LossSettings, TokenLogProbs, grpo
 from strop.engines.local.readout import read_out, target_logprobs
 from strop.engines.local.tree import Pack, pack
 from strop.engines.local.weights import adapter_tensors
 from strop.errors import EngineError
 from strop.trajectory.tokens import Row
-
-Objective = Literal["policy", "supervised"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +49,7 @@ class Learner:
         )
         base = model.get_base_model()
         self._body, self._head = base.get_decoder(), base.get_output_embeddings().weight
-        self._device = self._head.device
+        self.device = self._head.device
         self._tokens = 0
 
     def score(self, rows: Sequence[Row], adapter: Adapter) -> list[Scored]:
@@ -161,9 +159,9 @@ class Learner:
 
     def _hidden(self, packed: Pack) -> Tensor:
         dtype = self._head.dtype
-        bias = torch.zeros(packed.visible.shape, dtype=dtype, device=self._device)
+        bias = torch.zeros(packed.visible.shape, dtype=dtype, device=self.device)
         bias.masked_fill_(~self._tensor(packed.visible), torch.finfo(dtype).min)
-        with torch.autocast(self._device.type, dtype=torch.bfloat16, enabled=dtype == torch.bfloat16):
+        with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=dtype == torch.bfloat16):
             output = self._body(
                 input_ids=self._tensor(packed.ids)[None],
                 attention_mask=bias[None, None],
@@ -174,7 +172,7 @@ class Learner:
         return hidden.to(dtype)
 
     def _tensor(self, array: NDArray[Any]) -> Tensor:
-        return torch.from_numpy(np.ascontiguousarray(array)).to(self._device)
+        return torch.from_numpy(np.ascontiguousarray(array)).to(self.device)
 
     @contextmanager
     def _using(self, adapter: Adapter) -> Iterator[None]:

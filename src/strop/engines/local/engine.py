@@ -1,0 +1,233 @@
+"""The engine for one machine: transformers and peft learn, the local sampler serves, all in one process."""
+
+import asyncio
+import json
+import secrets
+import time
+from collections.abc import Coroutine, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors.torch import load_file
+
+from strop.engine import Adapter, EngineInfo, Objective, Published, Scored
+from strop.engines.embedded import resolve_model
+from strop.engines.local.learner import Learner, LearnerSettings
+from strop.engines.local.sampler import LocalSampler
+from strop.engines.local.tokenizer import HFTokenizer
+from strop.engines.local.weights import (
+    DType,
+    LoraShape,
+    adapted,
+    adapter_tensors,
+    folded,
+    load_base,
+    pick_device,
+    pick_dtype,
+    save_adapter,
+)
+from strop.errors import EngineError, InputError, ModelError, PublishError
+from strop.inference.chat import Chat
+from strop.inference.gateway import Gateway
+from strop.inference.sampling import SamplingParams
+from strop.inference.server import serve
+from strop.trajectory.tokens import Row
+
+SCHEMA = 1
+PROBE_TOKENS = 12
+PROBE_BOUND = {torch.float32: 1e-3, torch.bfloat16: 0.35}
+POLICY = "policy"
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalConfig:
+    """What to load and how to run it.
+
+    `model`: "smollm2", a folder or a hub name; `adapter`: the warm start, which is then the
+    reference (None: a fresh LoRA, so the reference is the bare model); `slots` conversations decode
+    at once; `max_length` tokens a conversation may have; `api_key` None makes a random one.
+    """
+
+    model: str = "smollm2"
+    adapter: Path | None = None
+    lora: LoraShape = field(default_factory=LoraShape)
+    learner: LearnerSettings = field(default_factory=LearnerSettings)
+    dtype: DType = "auto"
+    device: str = "auto"
+    slots: int = 48
+    max_length: int = 2048
+    seed: int = 0
+    host: str = "127.0.0.1"
+    port: int = 0
+    api_key: str | None = None
+
+
+class LocalEngine:
+    """Implements `strop.engine.Engine`. `gateway` records what agents ask; `api_key` opens it."""
+
+    def __init__(self, config: LocalConfig) -> None:
+        self.config = config
+        source = resolve_model(config.model)
+        device = pick_device(config.device)
+        self.tokenizer = HFTokenizer.load(source)
+        self._base = load_base(source, pick_dtype(config.dtype, device), device)
+        self._model = adapted(self._base, config.lora, config.adapter, config.seed)
+        self.learner = Learner(self._model, config.learner)
+        self.sampler = LocalSampler(device, slots=config.slots, max_length=config.max_length)
+        self.api_key = config.api_key or secrets.token_urlsafe(18)
+        self.gateway = Gateway(
+            self.sampler,
+            Chat(self.tokenizer),
+            api_key=self.api_key,
+            max_context=config.max_length,
+            seed=config.seed,
+        )
+        self._server = serve(self.gateway.app, config.host, config.port)
+        self.gateway.root = self._server.url
+        self._version = 0
+        self._probe_prompt = Chat(self.tokenizer).prompt([{"role": "user", "content": "Hello"}])
+        self._served: str | None = None
+        self._serve_policy()
+
+    @property
+    def info(self) -> EngineInfo:
+        return EngineInfo(
+            model=self.config.model,
+            device=str(self.learner.device),
+            dtype=str(self._base.dtype).removeprefix("torch."),
+            vocab_size=int(self._base.config.vocab_size),
+            policy_version=self._version,
+        )
+
+    @property
+    def base_url(self) -> str:
+        return self.gateway.base_url
+
+    def score(self, rows: Sequence[Row], adapter: Adapter) -> list[Scored]:
+        return self._learner().score(rows, adapter)
+
+    def logprobs(self, rows: Sequence[Row], adapter: Adapter) -> list[NDArray[np.float64]]:
+        return [scored.logprobs for scored in self.score(rows, adapter)]
+
+    def accumulate(
+        self, rows: Sequence[Row], advantages: Sequence[float], objective: Objective = "policy"
+    ) -> Mapping[str, float]:
+        if len(rows) != len(advantages):
+            raise InputError(f"{len(rows)} rows but {len(advantages)} advantages; one is needed for each row")
+        trained = [row for row in rows if row.mask.any()]
+        if trained:
+            self._probe_prompt = trained[0].ids[: int(np.flatnonzero(trained[0].mask)[0])].tolist()
+        return self._learner().accumulate(rows, advantages, objective)
+
+    def step(self) -> Mapping[str, float]:
+        return self._learner().step()
+
+    def publish(self) -> Published:
+        """Fold the adapter into a copy, serve it under a name of its own, probe it, move traffic, retire the old.
+
+        On a failed probe the new copy is dropped, the old one keeps serving, and PublishError says so.
+        """
+        self._learner()
+        self._version += 1
+        try:
+            return self._serve_policy()
+        except PublishError:
+            self._version -= 1
+            raise
+
+    def serve_adapter(self, name: str, adapter: Path | None, slots: int | None = None) -> None:
+        """Serve another adapter over the same base (None: the bare base) under a fixed name, e.g. a judge."""
+        weights = self._base
+        if adapter is not None:
+            weights = folded(self._base, adapted(self._base, self.config.lora, adapter, 0), POLICY)
+        self._serve(name, weights, version=0, slots=slots)
+
+    def save(self, path: Path) -> None:
+        self._learner()
+        save_adapter(self._model, path / "adapter")
+        torch.save(self.learner.optimizer.state_dict(), path / "optimizer.pt")
+        state = {"schema": SCHEMA, "policy_version": self._version, "probe_prompt": self._probe_prompt}
+        (path / "engine.json").write_text(json.dumps(state))
+
+    def load(self, path: Path) -> None:
+        self._learner()
+        try:
+            state = json.loads((path / "engine.json").read_text())
+            tensors = load_file(path / "adapter" / "adapter_model.safetensors")
+            optimizer = torch.load(path / "optimizer.pt", weights_only=True)
+        except (OSError, ValueError, RuntimeError) as error:
+            raise ModelError(f"{path}: not a checkpoint of this engine: {error}") from error
+        if state["schema"] != SCHEMA:
+            raise ModelError(f"{path}: checkpoint schema {state['schema']}, this strop reads {SCHEMA}")
+        self._set_policy(tensors, path)
+        self.learner.optimizer.load_state_dict(optimizer)
+        self._version = state["policy_version"]
+        self._probe_prompt = state["probe_prompt"]
+
+    def close(self) -> None:
+        self._server.close()
+        self.sampler.close()
+
+    def _learner(self) -> Learner:
+        if self.sampler.closed:
+            raise EngineError("the engine is closed")
+        return self.learner
+
+    @torch.no_grad()
+    def _set_policy(self, tensors: Mapping[str, torch.Tensor], path: Path) -> None:
+        own = adapter_tensors(self._model, POLICY)
+        if {k: v.shape for k, v in own.items()} != {k: v.shape for k, v in tensors.items()}:
+            raise ModelError(f"{path}: the checkpoint's adapter has another shape than this run's [lora]")
+        for key, parameter in own.items():
+            parameter.copy_(tensors[key])
+
+    def _serve_policy(self) -> Published:
+        began = time.perf_counter()
+        name = f"{POLICY}@{self._version}"
+        if name == self._served:
+            raise EngineError(f"{name} is already served")
+        self._serve(name, folded(self._base, self._model, POLICY), version=self._version)
+        bound = PROBE_BOUND[self._base.dtype]
+        gap = self._probe(name)
+        if not gap <= bound:
+            self.sampler.retire(name)
+            raise PublishError(
+                f"{name}: served log-probs are {gap:.3g} nats from the learner's, bound {bound}"
+            )
+        self.sampler.route(POLICY, name)
+        if self._served is not None:
+            self.sampler.retire(self._served)
+        self._served = name
+        seconds = time.perf_counter() - began
+        return Published(version=self._version, name=name, probe_gap=gap, probe_bound=bound, seconds=seconds)
+
+    def _serve(self, name: str, weights: Any, *, version: int, slots: int | None = None) -> None:
+        self.sampler.serve(
+            name, version, weights, eos_ids=self.tokenizer.eos_ids, decode=self.tokenizer.decode, slots=slots
+        )
+
+    def _probe(self, name: str) -> float:
+        """Largest |log p(server) - log p(learner)| over a short completion that the server samples."""
+        params = SamplingParams(max_tokens=PROBE_TOKENS, seed=self.config.seed)
+        served = _finish(self.sampler.sample(self._probe_prompt, params, model=name))
+        ids = np.array([*self._probe_prompt, *served.ids], dtype=np.int64)
+        mask = np.arange(len(ids)) >= len(self._probe_prompt)
+        at_server = np.zeros(len(ids))
+        at_server[mask] = served.logprobs
+        row = Row(
+            trajectory_id="probe", ids=ids, mask=mask, logprobs=at_server, turn_of=np.where(mask, 0, -1)
+        )
+        learner = self.logprobs([row], POLICY)[0]
+        return float(np.abs(learner - at_server[mask]).max())
+
+
+def _finish(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine to its end from synchronous code, whether or not a loop runs in this thread."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, coroutine).result()
