@@ -8,8 +8,8 @@ import numpy as np
 from strop.grader.comparison import Comparison, coin, over_coin
 from strop.grader.grade import Graded, StepGrade
 from strop.grader.ratio import Floats
-from strop.stats.detection import auroc, auroc_estimate
-from strop.stats.intervals import RESAMPLES, Estimate, cluster_bootstrap
+from strop.stats.aurocs import resampled_aurocs
+from strop.stats.intervals import RESAMPLES
 
 DEFAULT = "progress advantage (sum)"
 
@@ -27,33 +27,27 @@ def predict(
     """
     usable = [g for g in graded if g.steps and g.truth is not None]
     labels = np.array([float(g.truth is not None and g.truth >= success) for g in usable])
-    clusters = [g.scenario_id for g in usable]
-    ours, others = _sums(usable, lambda s: s.grade), _null_scores(usable, rng)
-
-    def estimate(scores: Floats) -> Estimate:
-        if len(set(labels)) == 2 and len(set(scores)) == 1:
-            return coin(len(scores))
-        return auroc_estimate(labels, scores, clusters, rng, resamples)
-
-    def gain(scores: Floats) -> Estimate:
-        if len(set(scores)) == 1:
-            return over_coin(results[DEFAULT])
-        return cluster_bootstrap(clusters, lambda i: _gain(labels[i], ours[i], scores[i]), rng, resamples)
-
-    results = {DEFAULT: estimate(ours), "progress advantage (mean step)": estimate(_means(usable))}
+    ours, nulls = _own_scores(usable), _null_scores(usable, rng)
+    aurocs = resampled_aurocs(labels, ours | nulls, [g.scenario_id for g in usable], rng, resamples)
+    default = aurocs.estimate(DEFAULT)
+    # A score that is the same for all has no resampling noise; its AUROC is 0.5 by definition.
+    flat = {name for name, scores in nulls.items() if len(set(scores)) == 1 and default.estimate is not None}
     return Comparison(
         measure="AUROC of success",
         default=DEFAULT,
-        results=results,
-        nulls={name: estimate(s) for name, s in others.items()},
-        differences={name: gain(s) for name, s in others.items()},
+        results={name: aurocs.estimate(name) for name in ours},
+        nulls={name: coin(len(usable)) if name in flat else aurocs.estimate(name) for name in nulls},
+        differences={
+            name: over_coin(default) if name in flat else aurocs.difference(DEFAULT, name) for name in nulls
+        },
         excluded=_excluded(graded),
     )
 
 
-def _gain(labels: Floats, ours: Floats, theirs: Floats) -> float | None:
-    mine, null = auroc(labels, ours), auroc(labels, theirs)
-    return None if mine is None or null is None else mine - null
+def _own_scores(graded: Sequence[Graded]) -> dict[str, Floats]:
+    sums = _sums(graded, lambda s: s.grade)
+    steps = np.array([float(len(g.steps)) for g in graded])
+    return {DEFAULT: sums, "progress advantage (mean step)": sums / steps}
 
 
 def _null_scores(graded: Sequence[Graded], rng: np.random.Generator) -> dict[str, Floats]:
@@ -75,10 +69,6 @@ def _null_scores(graded: Sequence[Graded], rng: np.random.Generator) -> dict[str
 
 def _sums(graded: Sequence[Graded], read: Callable[[StepGrade], float]) -> Floats:
     return np.array([float(sum(map(read, g.steps))) for g in graded])
-
-
-def _means(graded: Sequence[Graded]) -> Floats:
-    return np.array([float(np.mean([s.grade for s in g.steps])) for g in graded])
 
 
 def _token_means(graded: Sequence[Graded], read: Callable[[StepGrade], float]) -> Floats:
