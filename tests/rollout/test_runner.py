@@ -256,6 +256,20 @@ def test_environments_are_closed_whatever_happens() -> None:
     assert sorted(closed) == ["s/p/0", "s/p/1"]
 
 
+def test_an_environment_that_cannot_be_closed_spoils_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    recorder = Recorder()
+
+    def broken() -> None:
+        raise OSError("locked")
+
+    def attempt(_scenario: Scenario, _trajectory_id: str) -> Attempt:
+        return Attempt(agent=lambda client, _: good(recorder, client), close=broken)
+
+    groups = asyncio.run(collect([Scenario(scenario_id="s")], plan_with(recorder, attempt)))
+    assert [t.failure for t in groups[0].trajectories] == [None, None]
+    assert "s/p/0: its environment could not be closed: OSError: locked" in caplog.text
+
+
 def test_a_cancelled_rollout_stops_its_agents_and_ends_its_sessions() -> None:
     recorder, stopped, closed = Recorder(), [], []
 

@@ -182,9 +182,14 @@ def process(code: str) -> MakeAttempt:
 
 
 CALLS_ONCE = """
-import json, os, openai
+import json, os, urllib.request
 assert json.loads(os.environ["STROP_SCENARIO"]) == {"scenario_id": "s", "data": {"x": 1}}
-openai.OpenAI().chat.completions.create(model="scripted", messages=[{"role": "user", "content": "hi"}])
+body = {"model": "scripted", "messages": [{"role": "user", "content": "hi"}]}
+urllib.request.urlopen(urllib.request.Request(
+    os.environ["OPENAI_BASE_URL"] + "/chat/completions",
+    json.dumps(body).encode(),
+    {"Authorization": "Bearer " + os.environ["OPENAI_API_KEY"]},
+)).read()
 """
 
 

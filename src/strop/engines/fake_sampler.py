@@ -111,6 +111,7 @@ class FakeSampler:
             logprobs=tuple(logprobs),
             finish_reason=reason,
             version=served.version,
+            model="reference" if model == "reference" else served.name,
             top=tuple(top) if params.top_logprobs else (),
         )
 

@@ -74,7 +74,7 @@ def _essence(message: Message) -> tuple[Any, ...]:
 
 def _call_essence(call: Mapping[str, Any]) -> tuple[Any, Any]:
     function = call.get("function") or {}
-    arguments = function.get("arguments")
+    arguments = function.get("arguments") or ""
     try:
         return function.get("name"), {"json": json.loads(arguments)}
     except (TypeError, ValueError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -18,6 +19,8 @@ from strop.trajectory.model import Group, Trajectory
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
+
+_log = logging.getLogger(__name__)
 
 LONGEST_REASON = 300
 GRACE_S = 1.0
@@ -103,7 +106,7 @@ class _Run:
             trajectory = self._keep(await self._drive(attempt))
             self._trajectory = with_truth(trajectory, attempt)
         finally:
-            attempt.close()
+            _close(attempt, self._slot.key)
 
     def trajectory(self) -> Trajectory:
         assert self._trajectory is not None
@@ -163,6 +166,13 @@ def described(error: BaseException) -> str:
     """One line: the type and the first line of the message, at most LONGEST_REASON characters."""
     first = next(iter(str(error).strip().splitlines()), "")
     return f"{type(error).__name__}: {first}"[:LONGEST_REASON]
+
+
+def _close(attempt: Attempt, key: str) -> None:
+    try:
+        attempt.close()
+    except Exception as error:  # noqa: BLE001 - the boundary to a user's environment
+        _log.warning("%s: its environment could not be closed: %s", key, described(error))
 
 
 async def _abandon(agent: asyncio.Future[Ending]) -> None:
