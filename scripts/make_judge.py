@@ -73,8 +73,10 @@ def verdict_weight(row: Row, chat: Chat) -> Row | None:
     """The same row, with only the tokens that carry status, decision and verdict unmasked."""
     where = np.flatnonzero(row.mask)
     words = [chat.tokenizer.decode([int(row.ids[i])]).strip() for i in where]
-    telling = {"damaged", "lost", "sw", "apped", "intact", "used", "late", "right", "wrong", "ref", "unded", "decl",
-               "ined", "refunded", "declined", "9", "1", "no", "another"}  # fmt: skip
+    telling = {
+        "damaged", "lost", "sw", "apped", "intact", "used", "late", "right", "wrong", "ref", "unded",
+        "decl", "ined", "refunded", "declined", "9", "1", "no", "another",
+    }  # fmt: skip
     mask = np.zeros_like(row.mask)
     mask[[i for i, word in zip(where, words, strict=True) if word in telling]] = True
     return Row(
@@ -107,7 +109,8 @@ def main() -> None:
         line = f"batch {batch + 1} loss {metrics['loss']:.3f} {time.time() - started:.0f} s"
         if batch % 10 == 9:
             found = np.concatenate([s.logprobs for s in learner.score(probe, "policy")])
-            line += f" | probe: telling tokens {found.mean():.3f} nats, above one half {(found > -0.69).mean():.3f}"
+            share = (found > -0.69).mean()
+            line += f" | probe: telling tokens {found.mean():.3f} nats, above one half {share:.3f}"
             save_adapter(peft, options.out / f"at-{batch + 1:03d}")
         print(line, flush=True)
     save_adapter(peft, options.out, torch.bfloat16)

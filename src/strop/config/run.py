@@ -27,6 +27,9 @@ class ModelConfig(BaseModel):
     adapter: FilePath | None = Field(
         None, description="LoRA adapter to start from; it is then the reference. None: the bare model"
     )
+    max_length: int = Field(
+        2048, ge=16, le=1048576, description="tokens a conversation may have, replies included"
+    )
 
 
 class LoraConfig(BaseModel):
@@ -87,6 +90,10 @@ class EvaluationConfig(BaseModel):
     heldout: CountOrPath = Field(0, description="file of held-out scenarios, or how many to keep back")
     every: int = Field(0, ge=0, description="evaluate after every so many steps; 0: before and after only")
     attempts: int = Field(1, ge=1, le=1024, description="attempts at each held-out scenario")
+    judged_groups: int = Field(
+        24, ge=0, description="held-out scenarios whose attempts are judged, to audit both graders"
+    )
+    judged_attempts: int = Field(5, ge=2, le=1024, description="attempts at each of those")
 
 
 class RunDirectory(BaseModel):

@@ -11,8 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from strop.demo.orders import FINAL, REFUNDABLE, OrderScenario
+from strop.demo.orders import FINAL, REFUNDABLE, OrderScenario, by_id
 from strop.demo.truth import Outcome, outcome
+from strop.rollout.environment import Scenario
+from strop.seeds import generator
 from strop.trajectory.model import Message
 
 LOOKUP_FAILS = 0.2
@@ -92,7 +94,7 @@ class OrderDesk:
     def truth(self, messages: Sequence[Message]) -> Outcome:
         """What really happened, read from the journal and the conversation."""
         journal = self._database.execute("SELECT tool, number, ok FROM journal ORDER BY step").fetchall()
-        return outcome(self.scenario, journal, messages)
+        return outcome(self.scenario, journal, messages, TOOLS)
 
     def close(self) -> None:
         """Drop the database."""
@@ -118,3 +120,13 @@ class OrderDesk:
         except sqlite3.IntegrityError:
             return {"error": "already decided"}
         return {"ok": name}
+
+
+def desk_scenario(case: OrderScenario) -> Scenario:
+    """The scenario as the rollout sees it: an id only. What became of the order stays with the desk."""
+    return Scenario(scenario_id=case.scenario_id)
+
+
+def open_desk(scenario: Scenario, seed: int) -> OrderDesk:
+    """A fresh desk for one attempt at an order-desk scenario; `seed` decides which lookups fail."""
+    return OrderDesk(by_id(scenario.scenario_id), generator(seed, "desk"))

@@ -91,3 +91,12 @@ def _status(part: Part, index: int) -> str:
 
 def _order_numbers() -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     return 1000 + generator(2026, "order-numbers").permutation(9000)
+
+
+def by_id(scenario_id: str) -> OrderScenario:
+    """The scenario of an id such as "train-0003". Raises InputError for any other text."""
+    part, _, index = scenario_id.rpartition("-")
+    found = [known for known in _STRETCH if known == part]
+    if not found or not index.isdecimal():
+        raise InputError(f"order desk: no scenario {scenario_id!r}; ids look like train-0003")
+    return scenario(found[0], int(index))

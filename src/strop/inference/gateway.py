@@ -49,19 +49,19 @@ Handler = Callable[[Request], Awaitable[Response]]
 class Gateway:
     """Serves a sampler under OpenAI's API, and records the calls of open sessions.
 
-    `api_key` is asked of every request. `max_context` counts prompt and reply tokens together: a
-    prompt that leaves no room is refused, and a reply ends with "length" where the context does.
-    `seed` is the root of the seeds of calls that name none. `root` is the URL the app is served at,
+    `api_key` is asked of every request (None: of none). `max_context` counts prompt and reply tokens
+    together: a prompt that leaves no room is refused, and a reply ends with "length" where the context
+    does. `seed` is the root of the seeds of calls that name none. `root` is the URL the app is served at,
     set by whoever serves it.
     """
 
     def __init__(
-        self, sampler: Sampler, chat: Chat, *, api_key: str, max_context: int, seed: int = 0
+        self, sampler: Sampler, chat: Chat, *, api_key: str | None, max_context: int, seed: int = 0
     ) -> None:
         self.root = ""
         self._sampler = sampler
         self._chat = chat
-        self._authorization = f"Bearer {api_key}".encode()
+        self._authorization = None if api_key is None else f"Bearer {api_key}".encode()
         self._max_context = max_context
         self._seed = seed
         self._sessions: dict[str, Session] = {}
@@ -139,7 +139,7 @@ class Gateway:
     def _admit(self, request: Request) -> Session | None:
         """The session of the URL, None for the plain one. Raises ApiError for a wrong key or session."""
         given = request.headers.get("authorization", "").encode("utf-8", "replace")
-        if not hmac.compare_digest(given, self._authorization):
+        if self._authorization is not None and not hmac.compare_digest(given, self._authorization):
             raise wrong_key()
         name = request.path_params.get("session")
         if name is None:

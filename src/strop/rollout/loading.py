@@ -54,7 +54,8 @@ def _module(place: str, agent: str) -> ModuleType:
         return _from_file(Path(place)) if place.endswith(".py") else importlib.import_module(place)
     except FileNotFoundError:
         raise ConfigError(f"[rollout] agent {agent!r}: no such file") from None
-    except Exception as error:  # noqa: BLE001 - the boundary to a user's module
+    # A user's module may raise anything while it is imported.
+    except Exception as error:
         raise ConfigError(f"[rollout] agent {agent!r}: cannot be imported: {error!r}") from error
 
 

@@ -18,7 +18,9 @@ def read_scenarios(path: Path) -> list[Scenario]:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: cannot read scenarios: {error}") from error
-    found = [_scenario(line, f"{path}:{number}", number) for number, line in enumerate(lines, 1) if line.strip()]
+    found = [
+        _scenario(line, f"{path}:{number}", number) for number, line in enumerate(lines, 1) if line.strip()
+    ]
     if not found:
         raise InputError(f"{path}: no scenario in it; write one JSON object a line")
     seen: set[str] = set()
@@ -35,7 +37,7 @@ def _scenario(line: str, where: str, number: int) -> Scenario:
     except ValueError as error:
         raise InputError(f"{where}: not JSON ({error}); write one JSON object a line") from error
     if not isinstance(value, dict):
-        raise InputError(f"{where}: not a JSON object; write {{\"scenario_id\": …, \"data\": {{…}}}}")
+        raise InputError(f'{where}: not a JSON object; write {{"scenario_id": …, "data": {{…}}}}')
     scenario_id = value.get("scenario_id", f"line-{number:04d}")
     data = value.get("data", {key: item for key, item in value.items() if key != "scenario_id"})
     if not isinstance(scenario_id, str) or not isinstance(data, dict):

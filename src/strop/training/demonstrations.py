@@ -1,6 +1,7 @@
 """Chat demonstrations to token rows, as the engine would have seen them had it sampled them."""
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,7 @@ import numpy as np
 from strop.errors import InputError
 from strop.inference.chat import Chat
 from strop.inference.template import call_text, text_of
-from strop.trajectory.model import Message, Turn
+from strop.trajectory.model import Message, Trajectory, Turn
 from strop.trajectory.tokens import Row, rows
 
 
@@ -25,6 +26,19 @@ def demonstration_rows(
     nothing sampled them, so the rows are for supervised training only. Raises InputError where no
     assistant message is left to learn from.
     """
+    turns = rendered_turns(messages, tools, chat)
+    made = rows(trajectory_id, turns)
+    if learn is not None:
+        made = [
+            _only(row, [i for i, turn in enumerate(turns) if turn.message_index in learn]) for row in made
+        ]
+    if not any(row.mask.any() for row in made):
+        raise InputError(f"demonstration {trajectory_id}: no assistant message to learn from")
+    return made
+
+
+def rendered_turns(messages: Sequence[Message], tools: Sequence[Mapping[str, Any]], chat: Chat) -> list[Turn]:
+    """A turn for each assistant message, tokenised with the model's template; log-probs are 0."""
     turns: list[Turn] = []
     ids: list[int] | None = None
     known = 0
@@ -37,14 +51,17 @@ def demonstration_rows(
         reply = [*chat.tokenizer.encode(reply_text(message), special=False), *end]
         ids, known = [*prompt, *reply], index + 1
         turns.append(_turn(prompt, reply, index))
-    made = rows(trajectory_id, turns)
-    if learn is not None:
-        made = [
-            _only(row, [i for i, turn in enumerate(turns) if turn.message_index in learn]) for row in made
-        ]
-    if not any(row.mask.any() for row in made):
-        raise InputError(f"demonstration {trajectory_id}: no assistant message to learn from")
-    return made
+    return turns
+
+
+def as_turns(trajectory: Trajectory, chat: Chat) -> Trajectory:
+    """The trajectory with turns: its own where it has any, else rendered from its messages.
+
+    So plain chat logs can be graded. Their log-probs are unknown (0); graders read ids only.
+    """
+    if trajectory.turns:
+        return trajectory
+    return replace(trajectory, turns=tuple(rendered_turns(trajectory.messages, trajectory.tools, chat)))
 
 
 def reply_text(message: Message) -> str:

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from strop.errors import InputError
-from strop.trajectory.atomic import replacing
 from strop.trajectory.fields import Place
-from strop.trajectory.lines import dump_line, numbered_lines, parse_object
+from strop.trajectory.lines import numbered_lines, parse_object, write_objects
 from strop.trajectory.model import Message, Trajectory, Turn
 from strop.trajectory.tokens import check_turn
 
@@ -40,9 +39,7 @@ def write(path: Path | str, trajectories: Iterable[Trajectory]) -> None:
     All or nothing: where a trajectory is refused (InputError) or the disk is full (StropError) the
     old file stays. Anything that `write` accepts `read` gives back equal.
     """
-    with replacing(Path(path)) as file:
-        for trajectory in trajectories:
-            file.write(dump_line(to_dict(trajectory)))
+    write_objects(Path(path), (to_dict(trajectory) for trajectory in trajectories))
 
 
 def to_dict(trajectory: Trajectory) -> dict[str, Any]:

@@ -1,11 +1,12 @@
 """JSON Lines: one object a line, read with line numbers, written whole or not at all."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
 from strop.errors import InputError
+from strop.trajectory.atomic import replacing
 from strop.trajectory.fields import kind
 
 
@@ -38,6 +39,13 @@ def parse_object(text: str, *, where: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise InputError(f"{where}: a JSON {kind(value)}, not an object; write one object a line")
     return value
+
+
+def write_objects(path: Path, objects: Iterable[Mapping[str, Any]]) -> None:
+    """Replace `path` by these objects, one a line; all or nothing. Raises StropError."""
+    with replacing(path) as file:
+        for fields in objects:
+            file.write(dump_line(fields))
 
 
 def dump_line(fields: Mapping[str, Any]) -> bytes:

@@ -8,7 +8,7 @@ from collections.abc import Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -30,6 +30,7 @@ from strop.engines.local.weights import (
     pick_device,
     pick_dtype,
     save_adapter,
+    set_reference,
 )
 from strop.errors import EngineError, InputError, ModelError, PublishError
 from strop.inference.chat import Chat
@@ -50,12 +51,15 @@ class LocalConfig:
     """What to load and how to run it.
 
     `model`: "smollm2", a folder or a hub name; `adapter`: the warm start, which is then the
-    reference (None: a fresh LoRA, so the reference is the bare model); `slots` conversations decode
-    at once; `max_length` tokens a conversation may have; `api_key` None makes a random one.
+    reference (None: a fresh LoRA, so the reference is the bare model) unless `reference` names
+    another adapter, or "base" for the bare model; `slots` conversations decode at once;
+    `max_length` tokens a conversation may have; `api_key` is "random", or what clients must send,
+    None for no key.
     """
 
     model: str = "smollm2"
     adapter: Path | None = None
+    reference: Path | Literal["base"] | None = None
     lora: LoraShape = field(default_factory=LoraShape)
     learner: LearnerSettings = field(default_factory=LearnerSettings)
     dtype: DType = "auto"
@@ -65,7 +69,7 @@ class LocalConfig:
     seed: int = 0
     host: str = "127.0.0.1"
     port: int = 0
-    api_key: str | None = None
+    api_key: str | None = "random"
 
 
 class LocalEngine:
@@ -78,13 +82,16 @@ class LocalEngine:
         self.tokenizer = HFTokenizer.load(source)
         self._base = load_base(source, pick_dtype(config.dtype, device), device)
         self._model = adapted(self._base, config.lora, config.adapter, config.seed)
+        if config.reference is not None:
+            set_reference(self._model, config.reference)
         self.learner = Learner(self._model, config.learner)
         self.sampler = LocalSampler(device, slots=config.slots, max_length=config.max_length)
-        self.api_key = config.api_key or secrets.token_urlsafe(18)
+        key = secrets.token_urlsafe(18) if config.api_key == "random" else config.api_key
+        self.api_key = key or "none"
         self.gateway = Gateway(
             self.sampler,
             Chat(self.tokenizer),
-            api_key=self.api_key,
+            api_key=key,
             max_context=config.max_length,
             seed=config.seed,
         )
@@ -129,7 +136,7 @@ class LocalEngine:
         return self._learner().step()
 
     def publish(self) -> Published:
-        """Fold the adapter into a copy, serve it under a name of its own, probe it, move traffic, retire the old.
+        """Fold the adapter into a copy, serve it under its own name, probe it, move traffic, retire the old.
 
         On a failed probe the new copy is dropped, the old one keeps serving, and PublishError says so.
         """
@@ -147,6 +154,10 @@ class LocalEngine:
         if adapter is not None:
             weights = folded(self._base, adapted(self._base, self.config.lora, adapter, 0), POLICY)
         self._serve(name, weights, version=0, slots=slots)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of token ids."""
+        return self.tokenizer.decode(ids)
 
     def save(self, path: Path) -> None:
         self._learner()
@@ -223,7 +234,7 @@ class LocalEngine:
         row = Row(
             trajectory_id="probe", ids=ids, mask=mask, logprobs=at_server, turn_of=np.where(mask, 0, -1)
         )
-        learner = self.logprobs([row], POLICY)[0]
+        learner = self.logprobs([row], "policy")[0]
         return float(np.abs(learner - at_server[mask]).max())
 
 

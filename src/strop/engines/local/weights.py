@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from peft.tuners.tuners_utils import BaseTunerLayer
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM
 
@@ -21,11 +21,11 @@ DType = Literal["auto", "float32", "bfloat16"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoraShape:
-    """A LoRA's size: `rank`, `alpha` (scale = alpha / rank), and which linear layers carry it."""
+    """A LoRA's size: `rank`, `alpha` (scale = alpha / rank), and which layers carry it."""
 
     rank: int = 8
-    alpha: int = 16
-    targets: Sequence[str] = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+    alpha: float = 16
+    targets: Literal["all-linear"] | Sequence[str] = "all-linear"
 
 
 def pick_device(asked: str) -> str:
@@ -69,8 +69,9 @@ def adapted(base: nn.Module, shape: LoraShape, adapter: Path | None, seed: int) 
         model = _from_folder(twin, adapter)
     else:
         torch.manual_seed(seed)
+        targets = shape.targets if isinstance(shape.targets, str) else list(shape.targets)
         config = LoraConfig(
-            r=shape.rank, lora_alpha=shape.alpha, target_modules=list(shape.targets), task_type="CAUSAL_LM"
+            r=shape.rank, lora_alpha=shape.alpha, target_modules=targets, task_type="CAUSAL_LM"
         )
         model = get_peft_model(twin, config, adapter_name="policy")
     model.add_adapter("reference", model.peft_config["policy"])
@@ -91,6 +92,30 @@ def _from_folder(twin: Any, adapter: Path) -> PeftModel:
         )
     except (OSError, ValueError, RuntimeError) as error:
         raise ModelError(f"{adapter}: cannot read this adapter: {str(error).splitlines()[0]}") from error
+
+
+@torch.no_grad()
+def set_reference(model: PeftModel, reference: Path | Literal["base"]) -> None:
+    """Make the reference something else than the start: an adapter folder, or the bare base.
+
+    Raises ModelError where the adapter cannot be read or has another shape than the policy's.
+    """
+    own = adapter_tensors(model, "reference")
+    if reference == "base":
+        for key, tensor in own.items():
+            if "lora_B" in key:
+                tensor.zero_()
+        return
+    try:
+        tensors = load_file(Path(reference) / "adapter_model.safetensors")
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{reference}: cannot read this adapter: {error}") from error
+    if {k: v.shape for k, v in tensors.items()} != {k: v.shape for k, v in own.items()}:
+        raise ModelError(
+            f"{reference}: has another shape than the policy's adapter; rank and targets must agree"
+        )
+    for key, tensor in own.items():
+        tensor.copy_(tensors[key])
 
 
 def _let_autocast_choose(model: nn.Module) -> None:

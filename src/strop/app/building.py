@@ -1,0 +1,60 @@
+"""Build what a run needs from its config."""
+
+from strop.config import RunConfig
+from strop.engines.opening import EmbeddedEngine, local, prepare
+from strop.rollout.limits import Limits
+from strop.training.batch import AdvantageRule
+
+
+def limits(config: RunConfig) -> Limits:
+    """How much an attempt may take."""
+    rollout = config.rollout
+    return Limits(
+        attempts=rollout.attempts,
+        deadline_s=rollout.deadline_s,
+        max_turns=rollout.max_turns,
+        temperature=rollout.temperature,
+        max_tokens=rollout.max_tokens,
+    )
+
+
+def rule(config: RunConfig) -> AdvantageRule:
+    """How scores become advantages."""
+    return AdvantageRule(scale=config.training.scale)
+
+
+def engine(config: RunConfig) -> EmbeddedEngine:
+    """The local engine with the policy of the run file on it. The caller closes it."""
+    prepare()
+    from strop.engines.local.engine import LocalConfig
+    from strop.engines.local.learner import LearnerSettings
+    from strop.engines.local.loss import LossSettings
+    from strop.engines.local.weights import LoraShape
+
+    training = config.training
+    loss = LossSettings(
+        clip_low=training.clip_low,
+        clip_high=training.clip_high,
+        kl_coef=training.kl_coef,
+        kl=training.kl,
+        tis_cap=training.tis_cap,
+    )
+    learner = LearnerSettings(
+        learning_rate=training.learning_rate,
+        max_grad_norm=training.max_grad_norm,
+        micro_batch_tokens=training.micro_batch_tokens,
+        loss=loss,
+    )
+    return local(
+        LocalConfig(
+            model=config.model.name,
+            adapter=config.model.adapter,
+            lora=LoraShape(rank=config.lora.rank, alpha=config.lora.alpha, targets=config.lora.targets),
+            learner=learner,
+            dtype=config.model.dtype,
+            device=config.model.device,
+            slots=config.rollout.slots,
+            max_length=config.model.max_length,
+            seed=training.seed,
+        )
+    )

@@ -1,0 +1,276 @@
+"""A whole run: look at the policy before, train it, look again, grade every step, audit both graders."""
+
+import asyncio
+import os
+import resource
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from strop.app import building
+from strop.app.judging import Bench, bench, shipped
+from strop.app.progress import OnProgress, silent
+from strop.app.sources import Source, source
+from strop.audit.cost import counts, seconds_by_stage
+from strop.audit.curve import curve
+from strop.audit.summary import Evidence, audit
+from strop.config import RunConfig, dump, judge_from_environment, load, load_judge
+from strop.engines.opening import EmbeddedEngine
+from strop.grader.codec import from_json, to_json
+from strop.grader.grade import grade
+from strop.inference.client import close_connections
+from strop.judge.verdict import Verdict
+from strop.report.page import render
+from strop.rollout.environment import Scenario
+from strop.rollout.limits import Limits
+from strop.rollout.runner import RolloutPlan, collect
+from strop.seeds import generator
+from strop.store.run import Run
+from strop.training.loop import TrainPlan, part
+from strop.training.loop import train as train_steps
+from strop.training.progress import Progress
+from strop.trajectory.model import Group, Trajectory
+
+BEFORE, AFTER, JUDGED = "heldout-before", "heldout-after", "judged-heldout"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemoOptions:
+    """`run` is the directory to write; `judge` a judge.toml, None: from the environment, or embedded."""
+
+    seed: int = 0
+    run: Path = Path("runs/demo-0")
+    judge: Path | None = None
+    resume: bool = False
+    progress: OnProgress = silent
+
+
+def demo(options: DemoOptions) -> dict[str, Any]:
+    """The order desk from warm start to report, on this machine. Returns the summary object."""
+    config = load(
+        shipped("run.toml"), [f"training.seed={options.seed}", f"run.directory={options.run.absolute()}"]
+    )
+    judge = load_judge(options.judge) if options.judge else judge_from_environment(os.environ)
+    if judge is not None:
+        config = config.model_copy(update={"judge": judge})
+    return train(config, resume=options.resume, progress=options.progress)
+
+
+def train(config: RunConfig, *, resume: bool = False, progress: OnProgress = silent) -> dict[str, Any]:
+    """Run what the run file asks for and write the run directory. Returns the summary object.
+
+    Raises InputError for a directory that holds a run already, unless `resume`.
+    """
+    directory = config.run.directory
+    run = Run.open(directory) if resume else Run.create(directory, dump(config))
+    return asyncio.run(_whole(config, run, resume=resume, progress=progress))
+
+
+@dataclass(slots=True, kw_only=True)
+class _Stage:
+    """What all stages of one run share. `seconds` collects the time of each by name."""
+
+    config: RunConfig
+    run: Run
+    engine: EmbeddedEngine
+    bench: Bench
+    source: Source
+    limits: Limits
+    progress: OnProgress
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def timed(self, name: str) -> Iterator[None]:
+        self.progress(name)
+        began = time.perf_counter()
+        yield
+        self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - began
+
+
+async def _whole(config: RunConfig, run: Run, *, resume: bool, progress: OnProgress) -> dict[str, Any]:
+    async with _staged(config, run, progress) as stage:
+        await _before(stage)
+        await _train(stage, resume=resume)
+        await _after(stage)
+        with stage.timed("grading"):
+            _grade(stage)
+        with stage.timed("audits"):
+            summary = _summary(stage)
+        run.write_summary(summary)
+        with stage.timed("report"):
+            render(run)
+    return summary
+
+
+@asynccontextmanager
+async def _staged(config: RunConfig, run: Run, progress: OnProgress) -> AsyncIterator[_Stage]:
+    progress("loading the model")
+    began = time.perf_counter()
+    limits = building.limits(config)
+    where = source(config, limits)
+    engine = building.engine(config)
+    judge: Bench | None = None
+    try:
+        judge = bench(config, engine)
+        stage = _Stage(
+            config=config, run=run, engine=engine, bench=judge, source=where, limits=limits, progress=progress
+        )
+        stage.seconds["loading"] = time.perf_counter() - began
+        yield stage
+    finally:
+        if judge is not None:
+            await judge.judge.close()
+        await close_connections()
+        engine.close()
+
+
+async def _before(stage: _Stage) -> None:
+    """Held-out attempts of the untrained policy, and groups of them for the judge to be audited on.
+
+    A resumed run keeps those it has: the policy that made them is no longer served.
+    """
+    evaluation = stage.config.evaluation
+    have = stage.run.parts("trajectories")
+    if BEFORE not in have and stage.source.heldout:
+        with stage.timed(BEFORE):
+            groups = await _collect(stage, stage.source.heldout, BEFORE, evaluation.attempts)
+            stage.run.write_trajectories(BEFORE, _members(groups))
+    if JUDGED not in have and evaluation.judged_groups and stage.source.heldout:
+        with stage.timed(JUDGED):
+            scenarios = stage.source.heldout[: evaluation.judged_groups]
+            groups = await _collect(stage, scenarios, JUDGED, evaluation.judged_attempts)
+            stage.progress(JUDGED)
+            await _judge(stage, groups, JUDGED)
+
+
+async def _train(stage: _Stage, *, resume: bool) -> None:
+    config = stage.config
+    steps = config.training.steps
+
+    def told(progress: Progress) -> None:
+        stage.progress(progress.stage, step=progress.step, steps=steps)
+
+    async def attempts(step: int) -> list[Group]:
+        return await _collect(stage, stage.source.training(step), part(step), config.rollout.attempts, step)
+
+    async def scores(groups: Sequence[Group], step: int) -> list[Group]:
+        return await _judge(stage, groups, part(step))
+
+    plan = TrainPlan(
+        collect=attempts,
+        score=scores,
+        engine=stage.engine,
+        run=stage.run,
+        steps=steps,
+        resume=resume,
+        rule=building.rule(config),
+        max_judge_failures=config.judge.max_failures_in_a_row,
+        progress=told,
+    )
+    await train_steps(plan)
+
+
+async def _after(stage: _Stage) -> None:
+    if not stage.source.heldout:
+        return
+    with stage.timed(AFTER):
+        groups = await _collect(stage, stage.source.heldout, AFTER, stage.config.evaluation.attempts)
+        stage.run.write_trajectories(AFTER, _members(groups))
+
+
+async def _collect(
+    stage: _Stage, scenarios: Sequence[Scenario], name: str, attempts: int, step: int | None = None
+) -> list[Group]:
+    steps = 0 if step is None else stage.config.training.steps
+
+    def counted(done: int, total: int) -> None:
+        stage.progress(name if step is None else "rollout", done, total, step or 0, steps)
+
+    plan = RolloutPlan(
+        sessions=stage.engine.gateway,
+        attempt=stage.source.attempt,
+        part=name,
+        limits=replace(stage.limits, attempts=attempts),
+        api_key=stage.engine.api_key,
+        on_attempt=counted,
+    )
+    return await collect(scenarios, plan)
+
+
+async def _judge(stage: _Stage, groups: Sequence[Group], name: str) -> list[Group]:
+    judged, verdicts = await stage.bench.judged(groups, name)
+    stage.run.write_trajectories(name, _members(judged))
+    stage.run.write_verdicts(name, [verdict.to_json() for verdict in verdicts])
+    return judged
+
+
+def _grade(stage: _Stage) -> None:
+    for name in (BEFORE, AFTER):
+        if name in stage.run.parts("trajectories"):
+            graded = grade(
+                stage.run.read_trajectories(name), stage.engine, decode=stage.engine.decode, batch=64
+            )
+            lines = []
+            for done, one in enumerate(graded, start=1):
+                lines.append(to_json(one))
+                stage.progress("grading", done)
+            stage.run.write_grades(name, lines)
+
+
+def _summary(stage: _Stage) -> dict[str, Any]:
+    run, seed = stage.run, stage.config.training.seed
+    lines = run.steps()
+    groups = counts(lines, "groups")
+    fates = counts(lines, "trajectories")
+    trained = {line["step"]: list(run.read_trajectories(part(line["step"]))) for line in lines}
+    found = audit(_evidence(run), generator(seed, "audit"))
+    return {
+        **found,
+        "tied_share": groups["tied"] / groups["all"] if groups.get("all") else None,
+        "unscored": fates.get("unscored", 0) + fates.get("failed", 0),
+        "steps": len(lines),
+        "groups": groups,
+        "trajectories": fates,
+        "curve": curve(trained, generator(seed, "curve")),
+        "seconds": {**stage.seconds, **seconds_by_stage(lines)},
+        "judge_cost": stage.bench.judge.ledger.totals(),
+        "peak_rss_mb": _peak_rss_mb(),
+        "run": str(run.path),
+        "report": str(run.path / "report.html"),
+    }
+
+
+def _evidence(run: Run) -> Evidence:
+    have, graded = run.parts("trajectories"), run.parts("grades")
+    judged = list(run.read_trajectories(JUDGED)) if JUDGED in have else []
+    return Evidence(
+        before=list(run.read_trajectories(BEFORE)) if BEFORE in have else [],
+        after=list(run.read_trajectories(AFTER)) if AFTER in have else [],
+        judged=_groups(judged),
+        verdicts=[Verdict.from_json(v) for v in run.read_verdicts(JUDGED)] if judged else [],
+        graded=[from_json(g) for g in run.read_grades(BEFORE)] if BEFORE in graded else [],
+    )
+
+
+def _groups(trajectories: Sequence[Trajectory]) -> list[Group]:
+    by_id: dict[str, list[Trajectory]] = {}
+    for trajectory in trajectories:
+        by_id.setdefault(trajectory.group_id, []).append(trajectory)
+    return [
+        Group(group_id=group_id, scenario_id=members[0].scenario_id, trajectories=members)
+        for group_id, members in by_id.items()
+    ]
+
+
+def _members(groups: Sequence[Group]) -> list[Trajectory]:
+    return [trajectory for group in groups for trajectory in group.trajectories]
+
+
+def _peak_rss_mb() -> int:
+    """Peak resident memory of this process in MiB: Linux counts in KiB, macOS in bytes."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return round(peak / (1024 if sys.platform != "darwin" else 1024**2))

@@ -1,0 +1,63 @@
+"""Open an engine without loading torch before it is needed."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from strop.engine import Engine
+from strop.errors import ModelError
+from strop.inference.gateway import Gateway
+from strop.inference.sampling import Tokenizer
+
+if TYPE_CHECKING:
+    from strop.engines.local.engine import LocalConfig
+
+# An idle OpenMP thread that spins takes the core from the one it waits for.
+_SPIN = ("GOMP_SPINCOUNT", "1000")
+
+
+class EmbeddedEngine(Engine, Protocol):
+    """An engine that serves in this process: its gateway records, and it can serve further adapters."""
+
+    @property
+    def gateway(self) -> Gateway: ...
+
+    @property
+    def api_key(self) -> str: ...
+
+    @property
+    def tokenizer(self) -> Tokenizer: ...
+
+    def serve_adapter(self, name: str, adapter: Path | None, slots: int | None = None) -> None:
+        """Serve another adapter over the same base model under a fixed name."""
+        ...
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of token ids."""
+        ...
+
+
+def local(config: "LocalConfig") -> EmbeddedEngine:
+    """The local engine. Raises ModelError where its libraries are not installed."""
+    from strop.engines.local.engine import LocalEngine
+
+    return LocalEngine(config)
+
+
+def prepare() -> None:
+    """Settings that must stand before torch is loaded. Raises ModelError where it cannot be."""
+    os.environ.setdefault(*_SPIN)
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    try:
+        import peft
+        import torch
+        import transformers
+    except ImportError as error:
+        raise ModelError(
+            f"{error.name} is not installed; install strop with its extra: pip install 'strop[local]'"
+        ) from error
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    torch.set_num_threads(os.cpu_count() or 1)
+    assert peft
