@@ -1,8 +1,10 @@
 """The local sampler against transformers itself: same tokens, same log-probs, whatever is batched."""
 
 import asyncio
+import gc
 import random
 import threading
+import weakref
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any
 
@@ -54,6 +56,15 @@ def start(model: Any, *, slots: int = 8, eos: frozenset[int] = frozenset(), **op
     sampler.serve("m@1", 1, model, eos_ids=eos, decode=text)
     sampler.route("policy", "m@1")
     return sampler
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread() -> Iterator[None]:
+    """Models this small only lose by a second thread."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture
@@ -190,13 +201,16 @@ def test_more_sessions_than_the_model_has_slots() -> None:
     sampler = LocalSampler("cpu", slots=8, max_length=64)
     sampler.serve("small", 1, make(), eos_ids=frozenset(), decode=text, slots=2)
 
-    async def cohort() -> list[Sampled]:
-        names = [f"s{n}" for n in range(8)]
-        sampler.open(names)
-        params = SamplingParams(max_tokens=5)
-        return await together(
-            *(sampler.sample([1 + n, 2], params, model="small", session=s) for n, s in enumerate(names))
+    async def agent(number: int) -> Sampled:
+        got = await sampler.sample(
+            [1 + number, 2], SamplingParams(max_tokens=5), model="small", session=f"s{number}"
         )
+        sampler.shut(f"s{number}")
+        return got
+
+    async def cohort() -> list[Sampled]:
+        sampler.open([f"s{number}" for number in range(8)])
+        return await together(*(agent(number) for number in range(8)))
 
     assert [len(got.ids) for got in asyncio.run(cohort())] == [5] * 8
     sampler.close()
@@ -278,6 +292,18 @@ def test_aliases_move_and_a_retired_model_answers_what_is_in_flight(sampler: Loc
     old, new = asyncio.run(ask())
     assert (old.version, len(old.ids), new.version) == (1, 100, 2)
     assert sampler.models() == ["m@2", "policy"]
+
+
+def test_a_retired_model_is_let_go(sampler: LocalSampler) -> None:
+    model = make(seed=9)
+    gone = weakref.ref(model)
+    sampler.serve("m@2", 2, model, eos_ids=frozenset(), decode=text)
+    asyncio.run(sampler.sample([1], SamplingParams(max_tokens=2), model="m@2"))
+    del model
+    sampler.retire("m@2")
+    asyncio.run(sampler.sample([1], SamplingParams(max_tokens=2), model="policy"))
+    gc.collect()
+    assert gone() is None
 
 
 def test_a_cancelled_request_frees_its_slot() -> None:

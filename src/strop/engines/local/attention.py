@@ -8,12 +8,14 @@ into one matrix instead.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+from strop.engines.local.slots import CHUNK, LayerCache
 
 NAME = "strop_slots"
 HARMLESS = frozenset({"dropout", "position_ids", "position_embeddings", "use_cache", "is_causal", "cache"})
@@ -23,45 +25,63 @@ class UnsupportedAttention(Exception):
     """The model asks its attention for something that slots cannot do."""
 
 
+class _Target(NamedTuple):
+    """The tokens of a batch that go into one chunk: which they are, and where they go."""
+
+    chunk: int
+    rows: Tensor
+    columns: Tensor
+    slots: Tensor
+    offsets: Tensor
+
+
 @dataclass(slots=True, kw_only=True)
 class Placement:
     """Where the R rows of one forward pass of T tokens each live.
 
-    `keys`, `values`: one tensor a layer, [slots, kv_heads, capacity, head_dim]. `slots`: R distinct slot
-    numbers. `positions`: [R, T], where each token goes; a token sees its slot's positions up to its own.
-    `span`: number of keys read, above every position. Masks are made once and shared by all layers.
+    `slots`: R distinct slot numbers. `starts`: [R], position of each row's first token; a token sees its
+    slot's positions up to its own. Indices and masks are made once and shared by all layers.
     """
 
-    keys: Sequence[Tensor]
-    values: Sequence[Tensor]
+    layers: Sequence[LayerCache]
     slots: Sequence[int]
-    positions: Tensor
-    span: int
+    starts: Sequence[int]
+    length: int
+    device: torch.device
+    positions: Tensor = field(init=False)
     rows: Tensor = field(init=False)
-    aligned: bool = field(init=False)
+    chunks: int = field(init=False)
     scattered: bool = field(init=False)
     lanes: int = field(init=False)
-    masks: dict[int | None, Tensor] = field(init=False, default_factory=dict)
+    _aligned: bool = field(init=False)
+    _targets: list[_Target] = field(init=False)
+    _masks: dict[int | None, Tensor] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         count, cover = len(self.slots), max(self.slots) + 1
-        self.rows = torch.tensor(self.slots, device=self.positions.device)
-        self.aligned = list(self.slots) == list(range(count))
+        self.rows = torch.tensor(self.slots, device=self.device)
+        offsets = torch.arange(self.length, device=self.device)
+        self.positions = torch.tensor(self.starts, device=self.device)[:, None] + offsets
+        self.chunks = -(-(max(self.starts) + self.length) // CHUNK)
+        self._aligned = list(self.slots) == list(range(count))
         # Reading idle lanes is cheaper than copying keys, until few of the lanes are in use.
-        self.scattered = not self.aligned and self.positions.shape[1] == 1 and 4 * count > cover
+        self.scattered = not self._aligned and self.length == 1 and 4 * count > cover
         self.lanes = cover if self.scattered else count
+        self._targets = [self._target(chunk) for chunk in range(min(self.starts) // CHUNK, self.chunks)]
 
     def write(self, layer: int, key: Tensor, value: Tensor) -> None:
         """Put new keys and values, [R, kv_heads, T, head_dim], into their slots."""
-        rows, positions = self.rows[:, None], self.positions
-        self.keys[layer][rows, :, positions] = key.transpose(1, 2)
-        self.values[layer][rows, :, positions] = value.transpose(1, 2)
+        held = self.layers[layer]
+        key, value = key.transpose(1, 2), value.transpose(1, 2)
+        for chunk, rows, columns, slots, offsets in self._targets:
+            held.keys[chunk][slots, :, offsets] = key[rows, columns]
+            held.values[chunk][slots, :, offsets] = value[rows, columns]
 
-    def read(self, held: Tensor) -> Tensor:
-        """What the lanes hold of one layer: [lanes, kv_heads, span, head_dim]."""
-        if self.aligned or self.scattered:
-            return held[: self.lanes, :, : self.span]
-        return held[:, :, : self.span].index_select(0, self.rows)
+    def read(self, chunks: Sequence[Tensor]) -> list[Tensor]:
+        """What the lanes hold: for each chunk [lanes, kv_heads, CHUNK, head_dim], dense."""
+        if self._aligned or self.scattered:
+            return [chunk[: self.lanes] for chunk in chunks[: self.chunks]]
+        return [chunk.index_select(0, self.rows) for chunk in chunks[: self.chunks]]
 
     def spread(self, rows: Tensor) -> Tensor:
         """[R, ...] rows moved to their lanes; lanes in no use hold zeros."""
@@ -71,14 +91,20 @@ class Placement:
         lanes[self.rows] = rows
         return lanes
 
-    def visible(self, window: int | None) -> Tensor:
-        """[lanes, T, span] bool: which keys a token sees; `window` keeps only the last so many."""
-        if window not in self.masks:
-            keys = torch.arange(self.span, device=self.positions.device)
-            own = self.spread(self.positions)[:, :, None]
-            seen = keys <= own
-            self.masks[window] = seen if window is None else seen & (keys > own - window)
-        return self.masks[window]
+    def mask(self, window: int | None, dtype: torch.dtype) -> Tensor:
+        """[lanes, 1, T, keys]: 0 where a token sees a key, else -inf; `window` keeps the last so many."""
+        if window not in self._masks:
+            keys = torch.arange(self.chunks * CHUNK, device=self.device)
+            own = self.spread(self.positions)[:, None, :, None]
+            unseen = keys > own if window is None else (keys > own) | (keys <= own - window)
+            self._masks[window] = torch.zeros(unseen.shape, dtype=dtype, device=self.device).masked_fill_(
+                unseen, float("-inf")
+            )
+        return self._masks[window]
+
+    def _target(self, chunk: int) -> _Target:
+        rows, columns = torch.nonzero(self.positions // CHUNK == chunk, as_tuple=True)
+        return _Target(chunk, rows, columns, self.rows[rows], self.positions[rows, columns] % CHUNK)
 
 
 def slot_attention(
@@ -103,33 +129,38 @@ def slot_attention(
     layer = module.layer_idx
     assert isinstance(layer, int)
     placement.write(layer, key, value)
-    keys, values = placement.read(placement.keys[layer]), placement.read(placement.values[layer])
-    visible = placement.visible(sliding_window)
-    if query.shape[2] == 1:
-        return _decode(query, keys, values, placement, visible, scaling), None
-    return _prefill(query, keys, values, visible, scaling), None
+    keys, values = (
+        placement.read(placement.layers[layer].keys),
+        placement.read(placement.layers[layer].values),
+    )
+    if placement.length > 1:
+        mask = placement.mask(sliding_window, query.dtype)
+        return _prefill(query, torch.cat(keys, 2), torch.cat(values, 2), mask, scaling), None
+    folded = placement.spread((query * scaling).view(query.shape[0], key.shape[1], -1, query.shape[3]))
+    out = _decode(folded, keys, values, placement.mask(sliding_window, torch.float32))
+    out = out.view(placement.lanes, 1, *query.shape[1::2])
+    return out[placement.rows] if placement.scattered else out, None
 
 
-def _decode(
-    query: Tensor, keys: Tensor, values: Tensor, placement: Placement, visible: Tensor, scaling: float
-) -> Tensor:
-    rows, heads, _, width = query.shape
-    lanes, kv_heads, span, _ = keys.shape
-    folded = placement.spread((query * scaling).view(rows, kv_heads, heads // kv_heads, width))
-    folded = folded.reshape(lanes * kv_heads, -1, width)
-    scores = torch.bmm(folded, keys.reshape(lanes * kv_heads, span, width).transpose(1, 2)).float()
-    hidden = ~visible[:, None]
-    scores.view(lanes, kv_heads, -1, span).masked_fill_(hidden, float("-inf"))
-    weights = torch.softmax(scores, dim=-1).to(values.dtype)
-    out = torch.bmm(weights, values.reshape(lanes * kv_heads, span, width)).view(lanes, 1, heads, width)
-    return out[placement.rows] if placement.scattered else out
+def _decode(query: Tensor, keys: Sequence[Tensor], values: Sequence[Tensor], mask: Tensor) -> Tensor:
+    """[lanes, kv_heads, queries of one key head, head_dim], scaled, over chunks of keys and values."""
+    queries = query.flatten(0, 1)
+    scores = torch.cat(
+        [torch.bmm(queries, chunk.flatten(0, 1).transpose(1, 2)) for chunk in keys], -1
+    ).float()
+    scores.view(*query.shape[:3], -1).add_(mask)
+    weights = torch.softmax(scores, dim=-1).to(query.dtype)
+    out = torch.zeros_like(queries)
+    for number, chunk in enumerate(values):
+        part = weights[..., number * CHUNK : (number + 1) * CHUNK]
+        out += torch.bmm(part, chunk.flatten(0, 1))
+    return out
 
 
-def _prefill(query: Tensor, keys: Tensor, values: Tensor, visible: Tensor, scaling: float) -> Tensor:
+def _prefill(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor, scaling: float) -> Tensor:
     rows, heads, length, width = query.shape
-    kv_heads = keys.shape[1]
-    folded = query.reshape(rows, kv_heads, -1, width)
-    mask = visible[:, None].repeat(1, 1, heads // kv_heads, 1)
+    folded = query.reshape(rows, keys.shape[1], -1, width)
+    mask = mask.repeat(1, 1, heads // keys.shape[1], 1)
     out = F.scaled_dot_product_attention(folded, keys, values, attn_mask=mask, scale=scaling)
     return out.reshape(rows, heads, length, width).transpose(1, 2)
 

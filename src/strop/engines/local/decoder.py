@@ -9,10 +9,9 @@ import torch
 from torch import Tensor
 
 from strop.engines.local import attention
-from strop.engines.local.slots import CHUNK, Bank, CacheShape, Slot
+from strop.engines.local.slots import Bank, CacheShape, Slot
 
 PIECE = 2048
-SPAN_STEP = CHUNK // 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,20 +73,22 @@ class SlotDecoder:
     def _forward(
         self, module: Any, bank: Bank, slots: Sequence[Slot], rows: list[list[int]], **options: Any
     ) -> Any:
-        ids = torch.tensor(rows, device=self.device)
         starts = [len(slot.ids) for slot in slots]
-        end = max(starts) + ids.shape[1]
-        bank.reserve(end)
-        offsets = torch.arange(ids.shape[1], device=self.device)
-        positions = torch.tensor(starts, device=self.device)[:, None] + offsets
+        bank.reserve(max(starts) + len(rows[0]))
         placement = attention.Placement(
-            keys=bank.keys,
-            values=bank.values,
+            layers=bank.layers,
             slots=[slot.number for slot in slots],
-            positions=positions,
-            span=min(-(-end // SPAN_STEP) * SPAN_STEP, bank.capacity[1]),
+            starts=starts,
+            length=len(rows[0]),
+            device=self.device,
         )
-        return module(input_ids=ids, position_ids=positions, use_cache=False, placement=placement, **options)
+        return module(
+            input_ids=torch.tensor(rows, device=self.device),
+            position_ids=placement.positions,
+            use_cache=False,
+            placement=placement,
+            **options,
+        )
 
 
 class RecomputingDecoder:
@@ -143,7 +144,7 @@ def _uses_slots(decoder: SlotDecoder) -> bool:
     assert slot is not None
     decoder.fill(bank, [Piece(slot, [1, 1])])
     decoder.step(bank, [slot], [1])
-    return all(bool(keys[0, :, :3].any(dim=-1).all()) for keys in bank.keys)
+    return all(bool(layer.keys[0][0, :, :3].any(dim=-1).all()) for layer in bank.layers)
 
 
 def _cache_shape(model: Any) -> CacheShape:

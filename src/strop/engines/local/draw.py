@@ -79,7 +79,7 @@ def _inverse(mass: Tensor, uniforms: list[float]) -> tuple[Tensor, Tensor]:
     """Smallest id whose cumulative mass exceeds uniform x total, in two levels: block, then id in it."""
     rows, size = mass.shape
     blocks = F.pad(mass, (0, -size % BLOCK)).view(rows, -1, BLOCK)
-    sums = blocks.sum(-1, dtype=torch.float64)
+    sums = blocks.sum(-1).double()
     ends = sums.cumsum(-1)
     totals = ends[:, -1:]
     target = torch.tensor(uniforms, dtype=torch.float64, device=mass.device)[:, None] * totals

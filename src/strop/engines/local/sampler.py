@@ -45,6 +45,11 @@ class LocalSampler:
         self._worker.start()
 
     @property
+    def closed(self) -> bool:
+        """Whether nothing can be asked any more."""
+        return self._closed is not None
+
+    @property
     def late(self) -> int:
         """How often a cohort went on without a session that had not asked in time."""
         return self._traffic.late

@@ -1,6 +1,10 @@
-"""Key/value slots: the tensors, and which token ids each slot holds."""
+"""Key/value slots: the tensors, and which token ids each slot holds.
 
-from collections.abc import Sequence
+Positions are cut into chunks of 128, each a tensor of its own for all slots: the cache grows without
+moving what is there, and the matrix products over a chunk read dense memory, which they need to be fast.
+"""
+
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -18,6 +22,14 @@ class CacheShape:
     head_dim: int
     dtype: torch.dtype
     device: torch.device
+
+
+@dataclass(frozen=True, slots=True)
+class LayerCache:
+    """One layer's chunks of keys and of values: each [slots, kv_heads, CHUNK, head_dim]."""
+
+    keys: list[Tensor] = field(default_factory=list)
+    values: list[Tensor] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -46,22 +58,21 @@ def common_length(one: Sequence[int], other: Sequence[int]) -> int:
 
 
 class Bank:
-    """Up to `limit` slots. Tensors grow with need: slots by doubling, length in chunks of 128 tokens."""
+    """Up to `limit` slots. Tensors grow with need: slots by doubling, length by chunks."""
 
     def __init__(self, shape: CacheShape, limit: int) -> None:
         self.shape = shape
         self.limit = limit
         self.slots: list[Slot] = []
-        self.capacity = (0, 0)
-        empty = self._zeros(0, 0)
-        self.keys: list[Tensor] = [empty] * shape.layers
-        self.values: list[Tensor] = [empty] * shape.layers
+        self.layers = [LayerCache() for _ in range(shape.layers)]
+        self._rows = 0
+        self._chunks = 0
         self._clock = 0
 
     @property
     def bytes(self) -> int:
         """Memory that the tensors take."""
-        return sum(held.nbytes for held in (*self.keys, *self.values))
+        return sum(chunk.nbytes for chunks in self._all() for chunk in chunks)
 
     def take(self, prompt: list[int], session: str | None) -> Slot | None:
         """A slot for a request, marked busy; None while all slots are.
@@ -84,8 +95,9 @@ class Bank:
         """Make `slot` hold exactly the first `length` ids of `prompt`, which `source` holds."""
         self.reserve(length)
         if source is not slot:
-            for held in (*self.keys, *self.values):
-                held[slot.number, :, :length] = held[source.number, :, :length]
+            for chunks in self._all():
+                for chunk in chunks[: -(-length // CHUNK)]:
+                    chunk[slot.number] = chunk[source.number]
         slot.ids = prompt[:length]
 
     def longest(self, prompt: list[int], slot: Slot) -> tuple[Slot, int]:
@@ -101,26 +113,35 @@ class Bank:
     def wipe(self, slot: Slot) -> None:
         """Forget a slot whose numbers are not finite: zero weight times NaN would still be NaN."""
         slot.ids = []
-        for held in (*self.keys, *self.values):
-            held[slot.number].zero_()
+        for chunks in self._all():
+            for chunk in chunks:
+                chunk[slot.number].zero_()
 
     def reserve(self, length: int) -> None:
         """Room for every slot made so far at `length` positions."""
-        rows, room = self.capacity
-        if len(self.slots) <= rows and length <= room:
-            return
-        if len(self.slots) > rows:
-            rows = min(self.limit, max(2 * rows, len(self.slots), 4))
-        room = max(room, -(-length // CHUNK) * CHUNK)
-        for tensors in (self.keys, self.values):
-            for layer, held in enumerate(tensors):
-                tensors[layer] = grown = self._zeros(rows, room)
-                grown[: held.shape[0], :, : held.shape[2]] = held
-        self.capacity = (rows, room)
+        if len(self.slots) > self._rows:
+            self._rows = min(self.limit, max(2 * self._rows, len(self.slots), 4))
+            for chunks in self._all():
+                chunks[:] = [self._widened(chunk) for chunk in chunks]
+        missing = max(0, -(-length // CHUNK) - self._chunks)
+        self._chunks += missing
+        for chunks in self._all():
+            chunks.extend(self._empty() for _ in range(missing))
 
-    def _zeros(self, rows: int, room: int) -> Tensor:
-        shape = (rows, self.shape.kv_heads, room, self.shape.head_dim)
+    def _all(self) -> Iterator[list[Tensor]]:
+        for layer in self.layers:
+            yield layer.keys
+            yield layer.values
+
+    def _empty(self) -> Tensor:
+        # Zeros, since a weight of zero times a NaN left in fresh memory would be NaN.
+        shape = (self._rows, self.shape.kv_heads, CHUNK, self.shape.head_dim)
         return torch.zeros(shape, dtype=self.shape.dtype, device=self.shape.device)
+
+    def _widened(self, chunk: Tensor) -> Tensor:
+        wider = self._empty()
+        wider[: chunk.shape[0]] = chunk
+        return wider
 
     def _own(self, session: str | None) -> Slot | None:
         if session is None:
