@@ -3,7 +3,6 @@
 import asyncio
 import os
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -42,7 +41,7 @@ class Bench:
         keys = [f"judge/{part}/{group.group_id}" for group in groups]
         urls = dict(self.engine.gateway.open(keys)) if self.engine else {}
         tasks = [
-            asyncio.ensure_future(self._one(group, key, urls.get(key)))
+            asyncio.ensure_future(self._one(group, key, urls))
             for group, key in zip(groups, keys, strict=True)
         ]
         try:
@@ -50,21 +49,22 @@ class Bench:
         finally:
             for task in tasks:
                 task.cancel()
-            for key in urls:
-                self._leave(key)
+            await asyncio.gather(*tasks, return_exceptions=True)
+            for key in list(urls):
+                self._leave(key, urls)
         return [apply(group, verdict) for group, verdict in zip(groups, verdicts, strict=True)], verdicts
 
-    async def _one(self, group: Group, key: str, url: str | None) -> Verdict:
+    async def _one(self, group: Group, key: str, urls: dict[str, str]) -> Verdict:
         rng = generator(self.seed, "judge", key)
         try:
-            return await self.judge(group, rng=rng, session_url=url)
+            return await self.judge(group, rng=rng, session_url=urls.get(key))
         finally:
-            self._leave(key)
+            # At once: the sampler waits for every session that may still ask.
+            self._leave(key, urls)
 
-    def _leave(self, key: str) -> None:
-        if self.engine is not None:
-            with suppress(KeyError):
-                self.engine.gateway.take(key)
+    def _leave(self, key: str, urls: dict[str, str]) -> None:
+        if self.engine is not None and urls.pop(key, None) is not None:
+            self.engine.gateway.take(key)
 
 
 def bench(config: RunConfig, engine: EmbeddedEngine) -> Bench:
