@@ -83,8 +83,11 @@ class OrderDesk:
             "refund": self._decide,
             "decline": self._decide,
         }.get(name)
-        number = str(arguments.get("order", ""))
-        result = {"error": f"no tool {name}"} if tool is None else tool(name, number)
+        if tool is None:
+            return json.dumps({"error": f"no tool {name}"})
+        # A model can spell half a character, which no database takes.
+        number = str(arguments.get("order", "")).encode("utf-8", "replace").decode()
+        result = tool(name, number)
         self._database.execute(
             "INSERT INTO journal VALUES (?, ?, ?, ?)", (self._steps, name, number, "error" not in result)
         )

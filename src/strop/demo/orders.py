@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
@@ -89,6 +90,7 @@ def _status(part: Part, index: int) -> str:
     return str(generator(2026, "statuses", part, cycle).permutation(STATUSES)[place])
 
 
+@lru_cache(maxsize=1)
 def _order_numbers() -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     return 1000 + generator(2026, "order-numbers").permutation(9000)
 

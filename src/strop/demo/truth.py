@@ -9,8 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from strop.demo.orders import OrderScenario
+from strop.inference.template import text_of
 from strop.rollout.tool_agent import readable_arguments
 from strop.trajectory.model import Message
+
+DECISIONS = ("refund", "decline")
 
 JournalEntry = tuple[str, str, int]
 """(tool, order number, 1 if the call did its work) for one executed call, in order."""
@@ -32,32 +35,50 @@ def outcome(
     messages: Sequence[Message],
     tools: Sequence[Mapping[str, Any]],
 ) -> Outcome:
-    """Right means: this order was looked up with success, then decided once as the policy asks,
+    """Right means: this order was looked up with success, then it alone was decided as the policy asks,
     then the customer was told. The first step after which that can no longer happen is the wrong one.
+
+    A step that both looks up and decides has decided blindly. A second decision that the desk refuses
+    changes nothing.
     """
     steps = [message for message in messages if message["role"] == "assistant"]
-    wrong, looked_up, decided = None, False, False
-    for owner, (tool, number, ok) in zip(_executed(steps, tools), journal, strict=True):
-        looked_up = looked_up or bool(tool == "lookup" and number == scenario.order and ok)
-        if tool in ("refund", "decline") and not decided:
-            decided = True
-            right = looked_up and number == scenario.order and (tool == "refund") == scenario.refund_due
-            wrong = None if right else owner
-    told = bool(steps) and not steps[-1].get("tool_calls")
-    if wrong is None and not (decided and told):
+    looked_up = decided = False
+    wrong: int | None = None
+    for index, entries in enumerate(_by_step(steps, tools, journal)):
+        for tool, number, ok in entries:
+            if tool in DECISIONS and ok and wrong is None:
+                fits = number == scenario.order and (tool == "refund") == scenario.refund_due
+                wrong = None if looked_up and fits else index
+                decided = True
+        looked_up = looked_up or ("lookup", scenario.order, 1) in entries
+    if wrong is None and not (decided and _told(steps)):
         wrong = max(len(steps) - 1, 0)
     value = float(wrong is None)
     return Outcome(value=value, first_wrong_step=wrong, reward=_reward(value, looked_up, decided, len(steps)))
 
 
-def _executed(steps: Sequence[Message], tools: Sequence[Mapping[str, Any]]) -> list[int]:
-    """The step of each call that reached the desk: broken calls and unknown tools never do."""
-    return [
+def _by_step(
+    steps: Sequence[Message], tools: Sequence[Mapping[str, Any]], journal: Sequence[JournalEntry]
+) -> list[list[JournalEntry]]:
+    """The journal's entries by step. Broken calls and unknown tools never reached the desk."""
+    owners = [
         index
         for index, step in enumerate(steps)
         for call in step.get("tool_calls") or ()
-        if not isinstance(readable_arguments(call, tools), str)
+        if _reached(call, tools)
     ]
+    entries: list[list[JournalEntry]] = [[] for _ in steps]
+    for owner, entry in zip(owners, journal, strict=True):
+        entries[owner].append(entry)
+    return entries
+
+
+def _reached(call: Mapping[str, Any], tools: Sequence[Mapping[str, Any]]) -> bool:
+    return not isinstance(readable_arguments(call, tools), str)
+
+
+def _told(steps: Sequence[Message]) -> bool:
+    return bool(steps and not steps[-1].get("tool_calls") and text_of(steps[-1].get("content")).strip())
 
 
 def _reward(value: float, looked_up: bool, decided: bool, steps: int) -> float:

@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 
 from strop.demo.orders import FINAL, REFUNDABLE
+from strop.demo.truth import DECISIONS
 from strop.judge.prompt import Prompt, reply_key
 from strop.trajectory.model import Message, Trajectory
 
@@ -24,18 +25,21 @@ def reply(prompt: Prompt, trajectories: Sequence[Trajectory]) -> str:
 
 
 def verdict(messages: Sequence[Message]) -> tuple[str, float]:
-    """(explanation, score): the status that was read, the first decision, and whether it fits."""
+    """(explanation, score): the status that was read, the first decision, and whether it fits.
+
+    What came after the first decision is not looked at, nor whether the customer was told.
+    """
     status, asked = None, _asked_for(messages)
     results = {m["tool_call_id"]: json.loads(m["content"]) for m in messages if m["role"] == "tool"}
     for message in messages:
-        for call in message.get("tool_calls") or ():
+        calls = [(call, results.get(call["id"], {})) for call in message.get("tool_calls") or ()]
+        for call, result in calls:
             name = call["function"]["name"]
-            order = _argument(call, "order")
-            result = results.get(call["id"], {})
-            if name == "lookup" and "status" in result:
-                status, asked = str(result["status"]), order
-            if name in ("refund", "decline"):
-                return _of_decision(name, status, other_order=order != asked)
+            if name in DECISIONS and "error" not in result:
+                return _of_decision(name, status, other_order=_argument(call, "order") != asked)
+        for call, result in calls:
+            if call["function"]["name"] == "lookup" and "status" in result:
+                status, asked = str(result["status"]), _argument(call, "order")
     return f"{status or 'no status'}, no decision: wrong", WRONG
 
 

@@ -4,16 +4,20 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from strop.inference.sampling import Tokenizer
-from strop.inference.template import CALL_CLOSE, CALL_OPEN, render, text_of
+from strop.inference.template import CALL_CLOSE, CALL_OPEN, render, shaped
 from strop.trajectory.model import Message
 
-_BLOCK = re.compile(f"{CALL_OPEN}(.*?)(?:{CALL_CLOSE}|$)", re.DOTALL)
+_OPENING = re.compile(rf"(?:{CALL_OPEN}\s*)+")
+_END = re.compile(rf"{CALL_CLOSE}|(?={CALL_OPEN})|\Z")
 _NAME = re.compile(r'"name"\s*:\s*"([^"\\]+)"')
 _ARGUMENTS = re.compile(r'"arguments"\s*:\s*(.*?)\}?\s*$', re.DOTALL)
+_DECODER = json.JSONDecoder()
 _THINK_END = "</think>"
+_MARK = "reply-ends-here"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,14 +68,20 @@ class Chat:
         """
         head = self._render(messages[:known], tools, generation_prompt=False)
         whole = self.render_text(messages, tools)
-        if not whole.startswith(head) or self._strips_reasoning(seen_ids, head):
+        kept = whole.startswith(head) and head.endswith(self._closing)
+        if not kept or self._strips_reasoning(seen_ids, head):
             return None
-        end = self.tokenizer.eos_token
-        cut = head.rfind(end)
-        closing = head[cut:] if cut >= 0 else ""
-        if seen_ids and seen_ids[-1] in self.tokenizer.eos_ids:
-            closing = closing.removeprefix(end)
-        return [*seen_ids, *self.tokenizer.encode(closing + whole[len(head) :], special=True)]
+        added = self.tokenizer.encode(self._closing + whole[len(head) :], special=True)
+        if self._ended(seen_ids[-1:]) and self._ended(added[:1]):
+            added = added[1:]
+        return [*seen_ids, *added]
+
+    @property
+    def end_ids(self) -> list[int]:
+        """What a model samples to end its turn: the first control token the template closes a reply with."""
+        closing = self.tokenizer.encode(self._closing, special=True)
+        ends = closing[:1] if self._ended(closing[:1]) else []
+        return ends or self.tokenizer.encode(self.tokenizer.eos_token, special=True)
 
     def render_text(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> str:
         """The text whose tokens `prompt` returns."""
@@ -85,37 +95,76 @@ class Chat:
         `problem` says so.
         """
         text = text.strip()
-        blocks = _BLOCK.findall(text) if tools else []
+        content, blocks = _split(text) if tools else (text, [])
         calls = [_call(block) for block in blocks]
         if not calls:
             return Reply(content=text)
         if None in calls:
             return Reply(content=text, problem="a tool call without a readable name")
-        content = _BLOCK.sub("", text).strip()
         return Reply(content=content or None, tool_calls=tuple(call for call in calls if call))
 
     def _render(
         self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]], *, generation_prompt: bool
     ) -> str:
+        template = self.tokenizer.chat_template
+        shown, offered = shaped(template, messages, tools)
         return render(
-            self.tokenizer.chat_template,
-            [self._harmless(message) for message in messages],
-            tools,
+            template,
+            self._harmless(shown),
+            self._harmless(offered),
             generation_prompt=generation_prompt,
             special=self._special,
         )
 
-    def _harmless(self, message: Message) -> Message:
-        text = text_of(message.get("content"))
-        if self._controls is None or not self._controls.search(text):
-            return {**message, "content": text}
-        broken = self._controls.sub(lambda found: found[0][0] + "\u200b" + found[0][1:], text)
-        return {**message, "content": broken}
+    @cached_property
+    def _closing(self) -> str:
+        """What the template writes after a reply."""
+        asked = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": _MARK}]
+        return self._render(asked, (), generation_prompt=False).rpartition(_MARK)[2]
+
+    def _harmless(self, value: Any) -> Any:
+        """The same JSON value with every spelling of a control token broken, whatever string it is in."""
+        if isinstance(value, str):
+            return self._controls.sub(_broken_spelling, value) if self._controls else value
+        if isinstance(value, Mapping):
+            return {key: self._harmless(item) for key, item in value.items()}
+        if isinstance(value, Sequence):
+            return [self._harmless(item) for item in value]
+        return value
+
+    def _ended(self, ids: Sequence[int]) -> bool:
+        return bool(ids) and ids[0] in self.tokenizer.eos_ids
 
     def _strips_reasoning(self, seen_ids: Sequence[int], head: str) -> bool:
-        if _THINK_END in head:
-            return False
-        return _THINK_END in self.tokenizer.decode(seen_ids)
+        return head.count(_THINK_END) < self.tokenizer.decode(seen_ids).count(_THINK_END)
+
+
+def _broken_spelling(found: re.Match[str]) -> str:
+    return found[0][0] + "\u200b" + found[0][1:]
+
+
+def _split(text: str) -> tuple[str, list[str]]:
+    """What stands outside of tool calls, and the inside of each.
+
+    A call ends at its closing tag, at the next call or at the end of the text, but never inside its
+    own JSON, where a tag is part of an argument.
+    """
+    outside, blocks, at = [], [], 0
+    while opening := _OPENING.search(text, at):
+        end = _END.search(text, _after_json(text, opening.end()))
+        assert end is not None
+        outside.append(text[at : opening.start()])
+        blocks.append(text[opening.end() : end.start()])
+        at = end.end()
+    outside.append(text[at:])
+    return "".join(outside).replace(CALL_CLOSE, "").strip(), blocks
+
+
+def _after_json(text: str, start: int) -> int:
+    try:
+        return _DECODER.raw_decode(text, start)[1]
+    except (ValueError, RecursionError):
+        return start
 
 
 def _call(block: str) -> ToolCall | None:
@@ -123,7 +172,7 @@ def _call(block: str) -> ToolCall | None:
         call = json.loads(block)
         arguments = call["arguments"]
         name = call["name"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return _broken_call(block)
     if not isinstance(name, str):
         return None
@@ -136,4 +185,10 @@ def _broken_call(block: str) -> ToolCall | None:
     if name is None:
         return None
     arguments = _ARGUMENTS.search(block)
-    return ToolCall(name=name[1], arguments=arguments[1] if arguments else "")
+    return ToolCall(name=name[1], arguments=_as_written(block, arguments) if arguments else "")
+
+
+def _as_written(block: str, arguments: re.Match[str]) -> str:
+    """The arguments of a broken call: to the end of their own JSON, or all but the call's last brace."""
+    end = _after_json(block, arguments.start(1))
+    return block[arguments.start(1) : end] or arguments[1]

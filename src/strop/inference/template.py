@@ -12,6 +12,9 @@ from typing import Any, NoReturn
 
 import jinja2
 import jinja2.ext
+import jinja2.meta
+import jinja2.nodes
+import jinja2.parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from strop.errors import InputError
@@ -24,30 +27,67 @@ RESULT_OPEN, RESULT_CLOSE = "<tool_response>", "</tool_response>"
 def render(
     template: str,
     messages: Sequence[Message],
-    tools: Sequence[Mapping[str, Any]],
+    tools: Sequence[Mapping[str, Any]] | None,
     *,
     generation_prompt: bool,
     special: Mapping[str, str],
 ) -> str:
-    """Text of a conversation under a chat template. `special` holds bos_token and eos_token.
+    """Text of a `shaped` conversation under a chat template. `special` holds bos_token and eos_token.
 
     Raises InputError where the template refuses the conversation.
     """
-    native = knows_tools(template)
     try:
         return _compiled(template).render(
-            messages=messages if native else without_tools(messages, tools),
-            tools=(list(tools) or None) if native else None,
-            add_generation_prompt=generation_prompt,
-            **special,
+            messages=messages, tools=tools, add_generation_prompt=generation_prompt, **special
         )
-    except jinja2.TemplateError as error:
+    # A template is the model's own program and may raise anything.
+    except Exception as error:
         raise InputError(f"the model's chat template refuses these messages: {error}") from error
 
 
+def shaped(
+    template: str, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]
+) -> tuple[list[dict[str, Any]], list[Mapping[str, Any]] | None]:
+    """Messages and tools as the template reads them: natively, or in plain text where it knows no tools."""
+    if knows_tools(template):
+        return [_native(message) for message in messages], list(tools) or None
+    return [*without_tools(messages, tools)], None
+
+
+@lru_cache(maxsize=16)
 def knows_tools(template: str) -> bool:
-    """Whether a template renders tools itself."""
-    return "tools" in template
+    """Whether a template renders tools itself: it reads the variable. One that is broken does not."""
+    try:
+        return "tools" in jinja2.meta.find_undeclared_variables(_environment().parse(template))
+    except jinja2.TemplateError:
+        return False
+
+
+def _native(message: Message) -> dict[str, Any]:
+    """Text content as one string, arguments of calls as objects: templates write those as JSON themselves.
+
+    Only beside calls may content be None, for some templates tell a call by that.
+    """
+    calls = message.get("tool_calls")
+    content = message.get("content")
+    if not calls:
+        return {**message, "content": text_of(content)}
+    return {
+        **message,
+        "content": None if content is None else text_of(content),
+        "tool_calls": [
+            {**call, "function": {**call["function"], "arguments": _object(call["function"]["arguments"])}}
+            for call in calls
+        ],
+    }
+
+
+def _object(arguments: str) -> Any:
+    try:
+        value = json.loads(arguments)
+    except (ValueError, RecursionError):
+        return arguments
+    return value if isinstance(value, dict) else arguments
 
 
 def without_tools(messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
@@ -73,7 +113,7 @@ def call_text(name: str, arguments: str) -> str:
     """The text form of one tool call; arguments that are JSON are normalised to one spelling."""
     try:
         spelled = json.dumps(json.loads(arguments), ensure_ascii=False)
-    except ValueError:
+    except (ValueError, RecursionError):
         spelled = arguments
     return f'{CALL_OPEN}{{"name": {json.dumps(name)}, "arguments": {spelled}}}{CALL_CLOSE}'
 
@@ -118,19 +158,42 @@ def text_of(content: object) -> str:
     raise InputError(f"message content must be a string or a list of parts, not {type(content).__name__}")
 
 
+class _Generation(jinja2.ext.Extension):
+    """`{% generation %}` marks what a model writes, for trainers; the text is as if it were not there."""
+
+    tags = {"generation"}  # noqa: RUF012 - as jinja2 declares it
+
+    def parse(self, parser: jinja2.parser.Parser) -> jinja2.nodes.Node:
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        return jinja2.nodes.Scope(body, lineno=line)
+
+
 @lru_cache(maxsize=16)
 def _compiled(template: str) -> jinja2.Template:
+    return _environment().from_string(template)
+
+
+def _environment() -> ImmutableSandboxedEnvironment:
     environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[jinja2.ext.loopcontrols]
+        trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, jinja2.ext.loopcontrols]
     )
     environment.filters["tojson"] = _tojson
     environment.globals["raise_exception"] = _raise
     environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
-    return environment.from_string(template)
+    return environment
 
 
-def _tojson(value: object, indent: int | None = None, **_ignored: object) -> str:
-    return json.dumps(value, ensure_ascii=False, indent=indent)
+def _tojson(
+    value: object,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    return json.dumps(
+        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
+    )
 
 
 def _raise(message: str) -> NoReturn:

@@ -42,7 +42,7 @@ def rendered_turns(messages: Sequence[Message], tools: Sequence[Mapping[str, Any
     turns: list[Turn] = []
     ids: list[int] | None = None
     known = 0
-    end = chat.tokenizer.encode(chat.tokenizer.eos_token, special=True)
+    end = chat.end_ids
     for index, message in enumerate(messages):
         if message["role"] != "assistant":
             continue

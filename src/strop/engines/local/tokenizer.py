@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from strop.errors import ModelError
+from strop.errors import ModelError, in_one_line
 
 
 class HFTokenizer:
@@ -16,14 +16,19 @@ class HFTokenizer:
         self.bos_token: str = backend.bos_token or ""
         self.eos_token: str = backend.eos_token or ""
         self.eos_ids = eos_ids
-        self.special_tokens: Sequence[str] = tuple(backend.all_special_tokens)
+        # A model's own headers (<|start_header_id|>) are control tokens that have no name of their own.
+        added = [token.content for token in backend.added_tokens_decoder.values() if token.special]
+        self.special_tokens: Sequence[str] = tuple(dict.fromkeys([*backend.all_special_tokens, *added]))
 
     @classmethod
     def load(cls, model: str | Path) -> "HFTokenizer":
-        """Read a model's tokenizer. Raises ModelError where it has no chat template."""
+        """Read a model's tokenizer. Raises ModelError where there is none, or none with a chat template."""
         from transformers import AutoTokenizer, GenerationConfig
 
-        backend = AutoTokenizer.from_pretrained(model)
+        try:
+            backend = AutoTokenizer.from_pretrained(model)
+        except (OSError, ValueError, TypeError) as error:
+            raise ModelError(f"{model}: cannot load its tokenizer: {in_one_line(error)}") from error
         if not backend.chat_template:
             raise ModelError(f"{model}: the tokenizer has no chat template; use an instruct model")
         try:
