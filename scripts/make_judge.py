@@ -1,7 +1,8 @@
-"""Make the demo's embedded judge: python scripts/make_judge.py OUT [--model DIR].
+"""Make the demo's embedded judge: python scripts/make_judge.py OUT --start WARM/at-048 [--model DIR].
 
 Supervised LoRA training on groups of attempts at scenarios that the demo never uses, each with the
-verdict a careful reader would give. The prompt is the one strop.judge sends, to the letter.
+verdict a careful reader would give. The prompt is the one strop.judge sends, to the letter. It starts
+from the policy that make_warmstart.py leaves at batch 48, which can read an order's status already.
 """
 
 import argparse
@@ -88,14 +89,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("out", type=Path)
     parser.add_argument("--model", default="smollm2")
-    parser.add_argument("--rank", type=int, default=8)
-    parser.add_argument("--batches", type=int, default=100)
+    parser.add_argument("--start", type=Path, required=True)
+    parser.add_argument("--batches", type=int, default=70)
     options = parser.parse_args()
     model = resolve_model(options.model)
     chat = Chat(HFTokenizer.load(model))
     rubric = RUBRIC.read_text()
-    shape = LoraShape(rank=options.rank, alpha=2 * options.rank)
-    peft = adapted(load_base(model, pick_dtype("auto", "cpu"), "cpu"), shape, None, derive(SEED, "lora"))
+    base = load_base(model, pick_dtype("auto", "cpu"), "cpu")
+    peft = adapted(base, LoraShape(), options.start, derive(SEED, "lora"))
     learner = Learner(peft, LearnerSettings(learning_rate=1e-3, micro_batch_tokens=768))
     probe = [verdict_weight(rows_of(2900 + i, rubric, chat)[0], chat) for i in range(12)]
     started = time.time()
