@@ -88,15 +88,24 @@ class Engine(Protocol):
     def accumulate(
         self, rows: Sequence[Row], advantages: Sequence[float], objective: Objective = "policy"
     ) -> Mapping[str, float]:
-        """Add the gradient of the loss over these rows; one advantage a row. Returns metrics.
+        """Add the gradient of the loss over these rows; one advantage a row.
 
         "policy" is the clipped policy-gradient loss against the sampler's log-probs; "supervised" is
         -advantage · log π, for demonstrations that nothing sampled.
+
+        Returns `tokens`, the number of sampled tokens, and means over them, where there are any:
+        `loss`; for "policy" also `ratio` π / μ of learner to sampler, `mismatch` |log π - log μ| in
+        nats, `clip_share` of tokens whose gradient is cut off; `kl` to the reference, where the loss
+        has that term.
         """
         ...
 
     def step(self) -> Mapping[str, float]:
-        """Apply the accumulated gradient and clear it. Returns grad_norm and learning_rate."""
+        """Apply the accumulated gradient, averaged over all its tokens, and clear it.
+
+        Returns grad_norm and learning_rate. A gradient of exactly 0 moves nothing, momentum included.
+        Raises EngineError where no token was accumulated.
+        """
         ...
 
     def publish(self) -> Published:
@@ -108,7 +117,7 @@ class Engine(Protocol):
         ...
 
     def load(self, path: Path) -> None:
-        """Continue from what `save` wrote; does not publish."""
+        """Continue from what `save` wrote; does not publish, and never takes the version back."""
         ...
 
     def close(self) -> None:

@@ -1,13 +1,13 @@
 """The exception tree. Every error a user can cause or meet is one line: what, where, what to do.
 
-    StropError
-    ├─ InputError          wrong input: a file, a line, a value            exit 2
-    │  └─ ConfigError      wrong run file, judge file or flag              exit 2
-    ├─ ModelError          a model or adapter that cannot be had or read   exit 2
-    ├─ EngineError         training or serving went wrong inside           exit 2
-    │  └─ PublishError     a new adapter is not the one that is served     exit 2
-    └─ Unreachable         a server or judge that does not answer          exit 3
-       └─ JudgeStopped     K judge failures in a row; resume continues     exit 3
+StropError
+├─ InputError          wrong input: a file, a line, a value            exit 2
+│  └─ ConfigError      wrong run file, judge file or flag              exit 2
+├─ ModelError          a model or adapter that cannot be had or read   exit 2
+├─ EngineError         training or serving went wrong inside           exit 2
+│  └─ PublishError     a new adapter is not the one that is served     exit 2
+└─ Unreachable         a server or judge that does not answer          exit 3
+   └─ JudgeStopped     K judge failures in a row; resume continues     exit 3
 """
 
 from typing import ClassVar
@@ -17,6 +17,12 @@ class StropError(Exception):
     """Base of all errors that strop raises on purpose. `exit_code` is the process's."""
 
     exit_code: ClassVar[int] = 2
+
+
+def in_one_line(error: BaseException) -> str:
+    """What another library's exception says, on one line and not endless; its type where it is silent."""
+    text = " ".join(str(error).split())
+    return text if 0 < len(text) <= 300 else f"{text[:299]}…" if text else type(error).__name__
 
 
 class InputError(StropError, ValueError):

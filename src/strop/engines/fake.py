@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from strop.engine import Adapter, EngineInfo, Objective, Published, Scored
 from strop.engines.fake_sampler import FakeSampler
 from strop.engines.tabular import (
+    Clipped,
     Floats,
     clipped_loss,
     log_softmax,
@@ -102,22 +103,18 @@ class FakeEngine:
         if len(rows) != len(advantages):
             raise InputError(f"{len(rows)} rows but {len(advantages)} advantages; one is needed for each row")
         logits = self._logits("policy")
-        losses, ratios = [np.zeros(0)], [np.zeros(0)]
-        for row, advantage in zip(rows, advantages, strict=True):
-            loss, ratio = self._accumulate_row(logits, row, advantage, objective)
-            losses.append(loss)
-            ratios.append(ratio)
-        ratio, tokens = np.concatenate(ratios), sum(map(len, losses))
-        return {
-            "tokens": float(tokens),
-            "ratio_mean": float(ratio.mean()) if tokens else 1.0,
-            "clip_share": float((np.abs(ratio - 1) > self.config.clip).mean()) if tokens else 0.0,
-            "loss": float(np.concatenate(losses).sum() / max(tokens, 1)),
-        }
+        clipped = [
+            self._accumulate_row(logits, row, advantage, objective)
+            for row, advantage in zip(rows, advantages, strict=True)
+            if row.mask.any()
+        ]
+        return _metrics(clipped, objective)
 
     def step(self) -> Mapping[str, float]:
         """Adam (arXiv 1412.6980). A gradient of exactly zero moves nothing, momentum included."""
         self._check_open()
+        if not self._tokens:
+            raise EngineError("step: no token was accumulated, there is no gradient to apply")
         gradient = self.gradient
         self._gradient, self._tokens = np.zeros_like(gradient), 0
         norm = float(np.sqrt(np.square(gradient).sum()))
@@ -169,7 +166,8 @@ class FakeEngine:
             raise ModelError(f"{path}: not a checkpoint of the fake engine ({error})") from error
         if state.get("schema") != SCHEMA or delta.shape != self.delta.shape:
             raise ModelError(f"{path}: checkpoint of another schema or shape {delta.shape}")
-        self.delta, self._moments, self._steps, self._version = delta, moments, steps, version
+        self.delta, self._moments, self._steps = delta, moments, steps
+        self._version = max(self._version, version)
         self._gradient, self._tokens = np.zeros_like(delta), 0
 
     def close(self) -> None:
@@ -178,9 +176,7 @@ class FakeEngine:
     def _logits(self, adapter: Adapter) -> Floats:
         return self._base + self.delta if adapter == "policy" else self._base
 
-    def _accumulate_row(
-        self, logits: Floats, row: Row, advantage: float, objective: Objective
-    ) -> tuple[Floats, Floats]:
+    def _accumulate_row(self, logits: Floats, row: Row, advantage: float, objective: Objective) -> Clipped:
         logprobs, where = next_logprobs(logits, row, self.config.order)
         tokens = row.ids[row.mask]
         new = np.take_along_axis(logprobs, tokens[:, None], axis=1)[:, 0]
@@ -189,7 +185,7 @@ class FakeEngine:
         clipped = clipped_loss(new, old, advantage, self.config.clip)
         np.add.at(self._gradient, where, row_gradient(logprobs, tokens, clipped.slope, row.temperature))
         self._tokens += len(tokens)
-        return clipped.loss, clipped.ratio
+        return clipped
 
     def _probe(self) -> float:
         served, mine = self.sampler.served_logits, self._logits("policy")
@@ -198,3 +194,20 @@ class FakeEngine:
     def _check_open(self) -> None:
         if not self._open:
             raise EngineError("the engine is closed")
+
+
+def _metrics(clipped: Sequence[Clipped], objective: Objective) -> dict[str, float]:
+    if not clipped:
+        return {"tokens": 0.0}
+    loss = np.concatenate([row.loss for row in clipped])
+    ratio = np.concatenate([row.ratio for row in clipped])
+    against_sampler = {
+        "ratio": float(ratio.mean()),
+        "mismatch": float(np.abs(np.log(ratio)).mean()),
+        "clip_share": float(np.concatenate([row.clipped for row in clipped]).mean()),
+    }
+    return {
+        "tokens": float(len(loss)),
+        **(against_sampler if objective == "policy" else {}),
+        "loss": float(loss.mean()),
+    }

@@ -54,11 +54,13 @@ def read_out(logprobs: Floats, tokens: Ints) -> Scored:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clipped:
-    """`loss` and its derivative by the log-prob, `slope`, for each token [S]; `ratio` π_new / π_old."""
+    """`loss` and its derivative by the log-prob, `slope`, for each token [S]; `ratio` π_new / π_old;
+    `clipped` where the bound is what counts."""
 
     loss: Floats
     slope: Floats
     ratio: Floats
+    clipped: NDArray[np.bool_]
 
 
 def clipped_loss(new: Floats, old: Floats, advantage: float, clip: float) -> Clipped:
@@ -68,7 +70,7 @@ def clipped_loss(new: Floats, old: Floats, advantage: float, clip: float) -> Cli
     free = ratio * advantage
     held = np.clip(ratio, 1 - clip, 1 + clip) * advantage
     slope = np.where(free <= held, -free, 0.0)
-    return Clipped(loss=-np.minimum(free, held), slope=slope, ratio=ratio)
+    return Clipped(loss=-np.minimum(free, held), slope=slope, ratio=ratio, clipped=free > held)
 
 
 def row_gradient(logprobs: Floats, tokens: Ints, slope: Floats, temperature: float) -> Floats:

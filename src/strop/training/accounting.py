@@ -74,4 +74,4 @@ def _mean(values: Sequence[float | None]) -> dict[str, float | int] | None:
 
 
 def _loss_last(metrics: Mapping[str, float]) -> dict[str, float]:
-    return {name: metrics[name] for name in sorted(metrics, key=lambda name: (name == "loss", name))}
+    return {name: metrics[name] for name in sorted(metrics, key=lambda name: name == "loss")}

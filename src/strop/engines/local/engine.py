@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import pickle
 import secrets
 import time
 from collections.abc import Coroutine, Mapping, Sequence
@@ -13,7 +14,6 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors.torch import load_file
 
 from strop.engine import Adapter, EngineInfo, Objective, Published, Scored
 from strop.engines.embedded import resolve_model
@@ -27,19 +27,23 @@ from strop.engines.local.weights import (
     adapter_tensors,
     folded,
     load_base,
+    overwrite,
     pick_device,
     pick_dtype,
+    read_adapter,
     save_adapter,
     set_reference,
+    share,
 )
-from strop.errors import EngineError, InputError, ModelError, PublishError
+from strop.errors import EngineError, InputError, ModelError, PublishError, in_one_line
 from strop.inference.chat import Chat
 from strop.inference.gateway import Gateway
 from strop.inference.sampling import SamplingParams
-from strop.inference.server import serve
+from strop.inference.server import RunningServer, serve
 from strop.trajectory.tokens import Row
 
 SCHEMA = 1
+STATE = {"policy_version", "on_policy", "probe_prompt"}
 PROBE_TOKENS = 12
 PROBE_BOUND = {torch.float32: 1e-3, torch.bfloat16: 0.35}
 POLICY = "policy"
@@ -95,12 +99,17 @@ class LocalEngine:
             max_context=config.max_length,
             seed=config.seed,
         )
-        self._server = serve(self.gateway.app, config.host, config.port)
-        self.gateway.root = self._server.url
+        self._server: RunningServer | None = None
         self._version = 0
         self._probe_prompt = Chat(self.tokenizer).prompt([{"role": "user", "content": "Hello"}])
         self._served: str | None = None
-        self._serve_policy()
+        try:
+            self._server = serve(self.gateway.app, config.host, config.port)
+            self.gateway.root = self._server.url
+            self._serve_policy(0)
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def info(self) -> EngineInfo:
@@ -125,12 +134,14 @@ class LocalEngine:
     def accumulate(
         self, rows: Sequence[Row], advantages: Sequence[float], objective: Objective = "policy"
     ) -> Mapping[str, float]:
+        learner = self._learner()
         if len(rows) != len(advantages):
             raise InputError(f"{len(rows)} rows but {len(advantages)} advantages; one is needed for each row")
+        metrics = learner.accumulate(rows, advantages, objective)
         trained = [row for row in rows if row.mask.any()]
         if trained:
             self._probe_prompt = trained[0].ids[: int(np.flatnonzero(trained[0].mask)[0])].tolist()
-        return self._learner().accumulate(rows, advantages, objective)
+        return metrics
 
     def step(self) -> Mapping[str, float]:
         return self._learner().step()
@@ -140,17 +151,15 @@ class LocalEngine:
 
         On a failed probe the new copy is dropped, the old one keeps serving, and PublishError says so.
         """
-        self._learner()
-        self._version += 1
-        try:
-            return self._serve_policy()
-        except PublishError:
-            self._version -= 1
-            raise
+        learner = self._learner()
+        published = self._serve_policy(self._version + 1)
+        self._version = published.version
+        learner.on_policy = True
+        return published
 
     def serve_adapter(self, name: str, adapter: Path | None, slots: int | None = None) -> None:
         """Serve another adapter over the same base (None: the bare base) under a fixed name, e.g. a judge."""
-        weights = self._base
+        weights = share(self._base)
         if adapter is not None:
             weights = folded(self._base, adapted(self._base, self.config.lora, adapter, 0), POLICY)
         self._serve(name, weights, version=0, slots=slots)
@@ -163,26 +172,31 @@ class LocalEngine:
         self._learner()
         save_adapter(self._model, path / "adapter")
         torch.save(self.learner.optimizer.state_dict(), path / "optimizer.pt")
-        state = {"schema": SCHEMA, "policy_version": self._version, "probe_prompt": self._probe_prompt}
+        state = {
+            "schema": SCHEMA,
+            "policy_version": self._version,
+            "on_policy": self.learner.on_policy,
+            "probe_prompt": self._probe_prompt,
+        }
         (path / "engine.json").write_text(json.dumps(state))
 
     def load(self, path: Path) -> None:
-        self._learner()
-        try:
-            state = json.loads((path / "engine.json").read_text())
-            tensors = load_file(path / "adapter" / "adapter_model.safetensors")
-            optimizer = torch.load(path / "optimizer.pt", weights_only=True)
-        except (OSError, ValueError, RuntimeError) as error:
-            raise ModelError(f"{path}: not a checkpoint of this engine: {error}") from error
-        if state["schema"] != SCHEMA:
-            raise ModelError(f"{path}: checkpoint schema {state['schema']}, this strop reads {SCHEMA}")
-        self._set_policy(tensors, path)
-        self.learner.optimizer.load_state_dict(optimizer)
-        self._version = state["policy_version"]
+        """Continue from what `save` wrote. Versions never go back, as each has a name of its own.
+
+        Raises ModelError for what is no checkpoint of this engine; nothing is changed then.
+        """
+        learner = self._learner()
+        state, optimizer = _read_state(path)
+        overwrite(adapter_tensors(self._model, POLICY), read_adapter(path / "adapter"), path / "adapter")
+        learner.optimizer.load_state_dict(optimizer)
+        learner.forget()
+        learner.on_policy = state["on_policy"]
+        self._version = max(self._version, state["policy_version"])
         self._probe_prompt = state["probe_prompt"]
 
     def close(self) -> None:
-        self._server.close()
+        if self._server is not None:
+            self._server.close()
         self.sampler.close()
 
     def _learner(self) -> Learner:
@@ -190,33 +204,26 @@ class LocalEngine:
             raise EngineError("the engine is closed")
         return self.learner
 
-    @torch.no_grad()
-    def _set_policy(self, tensors: Mapping[str, torch.Tensor], path: Path) -> None:
-        own = adapter_tensors(self._model, POLICY)
-        if {k: v.shape for k, v in own.items()} != {k: v.shape for k, v in tensors.items()}:
-            raise ModelError(f"{path}: the checkpoint's adapter has another shape than this run's [lora]")
-        for key, parameter in own.items():
-            parameter.copy_(tensors[key])
-
-    def _serve_policy(self) -> Published:
+    def _serve_policy(self, version: int) -> Published:
         began = time.perf_counter()
-        name = f"{POLICY}@{self._version}"
-        if name == self._served:
-            raise EngineError(f"{name} is already served")
-        self._serve(name, folded(self._base, self._model, POLICY), version=self._version)
+        name = f"{POLICY}@{version}"
+        self._serve(name, folded(self._base, self._model, POLICY), version=version)
         bound = PROBE_BOUND[self._base.dtype]
-        gap = self._probe(name)
-        if not gap <= bound:
+        try:
+            gap = self._probe(name)
+            if not gap <= bound:
+                raise PublishError(
+                    f"{name}: served log-probs are {gap:.3g} nats from the learner's, bound {bound}"
+                )
+        except BaseException:
             self.sampler.retire(name)
-            raise PublishError(
-                f"{name}: served log-probs are {gap:.3g} nats from the learner's, bound {bound}"
-            )
+            raise
         self.sampler.route(POLICY, name)
         if self._served is not None:
             self.sampler.retire(self._served)
         self._served = name
         seconds = time.perf_counter() - began
-        return Published(version=self._version, name=name, probe_gap=gap, probe_bound=bound, seconds=seconds)
+        return Published(version=version, name=name, probe_gap=gap, probe_bound=bound, seconds=seconds)
 
     def _serve(self, name: str, weights: Any, *, version: int, slots: int | None = None) -> None:
         self.sampler.serve(
@@ -236,6 +243,18 @@ class LocalEngine:
         )
         learner = self.logprobs([row], "policy")[0]
         return float(np.abs(learner - at_server[mask]).max())
+
+
+def _read_state(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """engine.json and the optimizer's state of a checkpoint. Raises ModelError."""
+    try:
+        state = json.loads((path / "engine.json").read_text(encoding="utf-8"))
+        optimizer = torch.load(path / "optimizer.pt", weights_only=True)
+    except (OSError, ValueError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
+        raise ModelError(f"{path}: not a checkpoint of this engine: {in_one_line(error)}") from error
+    if not isinstance(state, dict) or state.get("schema") != SCHEMA or not state.keys() >= STATE:
+        raise ModelError(f"{path}: engine.json is of another schema than {SCHEMA}, which this strop reads")
+    return state, optimizer
 
 
 def _finish(coroutine: Coroutine[Any, Any, T]) -> T:

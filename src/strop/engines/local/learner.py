@@ -12,11 +12,11 @@ from peft import PeftModel
 from torch import Tensor
 
 from strop.engine import Adapter, Objective, Scored
-from strop.engines.local.loss import LossSettings, TokenLogProbs, grpo
+from strop.engines.local.loss import LossSettings, TokenLogProbs, grpo, probability_ratio
 from strop.engines.local.readout import read_out, target_logprobs
 from strop.engines.local.tree import Pack, pack
 from strop.engines.local.weights import adapter_tensors
-from strop.errors import EngineError
+from strop.errors import EngineError, InputError
 from strop.trajectory.tokens import Row
 
 
@@ -33,11 +33,17 @@ class LearnerSettings:
 
 
 class Learner:
-    """One PEFT model with the adapters "policy" and "reference", and the policy's optimizer."""
+    """One PEFT model with the adapters "policy" and "reference", and the policy's optimizer.
+
+    `on_policy` says whether the sampler serves the policy as it is now. While it does, the ratio that
+    is clipped is 1, as what learner and sampler differ by is rounding, which the importance weight
+    corrects. Once a step has moved the policy on, the sampler is the old policy and ratios are against
+    it, so that several steps on the same rows are clipped. Whoever publishes sets it back.
+    """
 
     def __init__(self, model: PeftModel, settings: LearnerSettings) -> None:
         self.model, self.settings = model, settings
-        self.parameters = list(adapter_tensors(model, "policy").values())
+        self.parameters = [p for p in adapter_tensors(model, "policy").values() if p.requires_grad]
         if not self.parameters:
             raise EngineError("the policy adapter has no trainable parameter; check [lora] targets")
         self.optimizer = torch.optim.AdamW(
@@ -50,22 +56,21 @@ class Learner:
         base = model.get_base_model()
         self._body, self._head = base.get_decoder(), base.get_output_embeddings().weight
         self.device = self._head.device
+        self.on_policy = True
         self._tokens = 0
 
     def score(self, rows: Sequence[Row], adapter: Adapter) -> list[Scored]:
         """Read-out of every row at its sampled tokens under one adapter."""
-        results: dict[int, Scored] = {}
+        self._check(rows)
+        columns: list[NDArray[np.float64]] = [np.zeros((0, 4))] * len(rows)
         with self._using(adapter), torch.no_grad():
             for packed in pack(rows, self.settings.micro_batch_tokens):
-                columns = self._read_pack(packed, rows)
-                for index, values in zip(packed.rows, columns, strict=True):
-                    results[index] = Scored(
-                        logprobs=values[:, 0],
-                        entropy=values[:, 1],
-                        self_certainty=values[:, 2],
-                        topk_logprob=values[:, 3],
-                    )
-        return [results[index] for index in range(len(rows))]
+                for index, values in zip(packed.rows, self._read_pack(packed, rows), strict=True):
+                    columns[index] = values
+        return [
+            Scored(logprobs=c[:, 0], entropy=c[:, 1], self_certainty=c[:, 2], topk_logprob=c[:, 3])
+            for c in columns
+        ]
 
     def accumulate(
         self, rows: Sequence[Row], advantages: Sequence[float], objective: Objective = "policy"
@@ -74,33 +79,40 @@ class Learner:
 
         So the loss is the mean over all trained tokens of the step, however rows are split into
         packs or calls. Rows with advantage 0 add to the token count but have no gradient of their
-        own unless there is a KL term.
+        own unless there is a KL term. Metrics as in `strop.engine.Engine`, means over this call.
         """
-        totals = dict.fromkeys(("loss", "ratio", "clip_share", "kl", "mismatch", "tokens"), 0.0)
+        self._check(rows)
+        totals: dict[str, float] = {}
         for packed in pack(rows, self.settings.micro_batch_tokens):
             for name, value in self._accumulate_pack(packed, rows, advantages, objective).items():
-                totals[name] += value
-        tokens = totals.pop("tokens")
-        self._tokens += int(tokens)
-        means = {name: value / tokens if tokens else 0.0 for name, value in totals.items()}
-        return {**means, "tokens": tokens}
+                totals[name] = totals.get(name, 0.0) + value
+        tokens = sum(int(row.mask.sum()) for row in rows)
+        self._tokens += tokens
+        return {"tokens": float(tokens), **{name: value / tokens for name, value in totals.items()}}
 
     def step(self) -> Mapping[str, float]:
-        """Divide by the tokens accumulated, clip, update. Raises EngineError on a non-finite gradient."""
+        """Divide by the tokens accumulated, clip, update. A gradient of exactly 0 moves nothing.
+
+        Raises EngineError where no token was accumulated, and on a gradient that is not finite; the
+        policy and its optimizer are then as they were, and what was accumulated is gone.
+        """
         if not self._tokens:
-            raise EngineError("step: nothing was accumulated, there is no gradient to apply")
+            raise EngineError("step: no token was accumulated, there is no gradient to apply")
         for parameter in self.parameters:
             if parameter.grad is not None:
                 parameter.grad /= self._tokens
         norm = float(torch.nn.utils.clip_grad_norm_(self.parameters, self.settings.max_grad_norm))
         if not np.isfinite(norm):
-            self._clear()
+            self.forget()
             raise EngineError("step: the gradient is not finite; lower the learning rate")
-        self.optimizer.step()
-        self._clear()
+        if norm > 0:
+            self.optimizer.step()
+            self.on_policy = False
+        self.forget()
         return {"grad_norm": norm, "learning_rate": self.optimizer.param_groups[0]["lr"]}
 
-    def _clear(self) -> None:
+    def forget(self) -> None:
+        """Drop what was accumulated since the last step."""
         self.optimizer.zero_grad(set_to_none=True)
         self._tokens = 0
 
@@ -110,28 +122,32 @@ class Learner:
         reference = None
         if objective == "policy" and self.settings.loss.kl_coef:
             with self._using("reference"), torch.no_grad():
-                reference = self._logprobs(packed, rows).detach()
+                reference = self._logprobs(packed, rows)
         policy = self._logprobs(packed, rows)
         advantage = self._per_token(packed, rows, advantages)
         if objective == "supervised":
-            loss, zero = -advantage * policy, torch.zeros_like(policy)
-            summary = {"loss": loss, "ratio": zero + 1, "clip_share": zero, "kl": zero, "mismatch": zero}
+            summary = {"loss": -advantage * policy}
         else:
-            sampler = torch.cat([self._tensor(rows[i].logprobs[rows[i].mask]) for i in packed.rows])
-            logprobs = TokenLogProbs(policy, policy.detach(), sampler.float(), reference)
-            result = grpo(logprobs, advantage, self.settings.loss)
-            loss = result.loss
-            mismatch = (policy.detach() - sampler).abs()
-            summary = {
-                "loss": loss, "ratio": (policy.detach() - sampler).exp(), "clip_share": result.clipped,
-                "kl": result.kl, "mismatch": mismatch,
-            }  # fmt: skip
-        if policy.numel():
-            loss.sum().backward()  # type: ignore[no-untyped-call]
-        return {**{k: float(v.detach().float().sum()) for k, v in summary.items()}, "tokens": policy.numel()}
+            sampled = [rows[i].logprobs[rows[i].mask] for i in packed.rows]
+            sampler = self._tensor(np.concatenate(sampled)).float()
+            old = policy.detach() if self.on_policy else sampler
+            summary = self._policy_loss(TokenLogProbs(policy, old, sampler, reference), advantage)
+        summary["loss"].sum().backward()  # type: ignore[no-untyped-call]
+        return {name: float(value.detach().double().sum()) for name, value in summary.items()}
+
+    def _policy_loss(self, logprobs: TokenLogProbs, advantage: Tensor) -> dict[str, Tensor]:
+        result = grpo(logprobs, advantage, self.settings.loss)
+        apart = {} if logprobs.reference is None else {"kl": result.kl}
+        return {
+            "ratio": probability_ratio(logprobs.policy, logprobs.sampler),
+            "mismatch": (logprobs.policy - logprobs.sampler).abs(),
+            "clip_share": result.clipped,
+            **apart,
+            "loss": result.loss,
+        }
 
     def _per_token(self, packed: Pack, rows: Sequence[Row], advantages: Sequence[float]) -> Tensor:
-        each = [np.full(int(rows[i].mask.sum()), advantages[i]) for i in packed.rows]
+        each = [np.full(int(rows[i].mask.sum()), advantages[i], dtype=np.float64) for i in packed.rows]
         return self._tensor(np.concatenate(each)).float()
 
     def _logprobs(self, packed: Pack, rows: Sequence[Row]) -> Tensor:
@@ -173,6 +189,15 @@ class Learner:
 
     def _tensor(self, array: NDArray[Any]) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(array)).to(self.device)
+
+    def _check(self, rows: Sequence[Row]) -> None:
+        vocabulary = self._head.shape[0]
+        for row in rows:
+            if row.ids.size and not 0 <= row.ids.min() <= row.ids.max() < vocabulary:
+                raise InputError(
+                    f"{row.trajectory_id}: token ids from {row.ids.min()} to {row.ids.max()}, the model's "
+                    f"vocabulary has {vocabulary}; score it with the model that sampled it"
+                )
 
     @contextmanager
     def _using(self, adapter: Adapter) -> Iterator[None]:

@@ -52,9 +52,9 @@ class TokenLogProbs(NamedTuple):
 def grpo(logprobs: TokenLogProbs, advantages: Tensor, settings: LossSettings) -> TokenLoss:
     """-min(r A, clip(r) A), dual clip, times min(exp(old - sampler), cap), plus kl_coef · KL.
 
-    `advantages` [n], one a token. Exponents are clamped to ±20, so that no input makes an inf.
+    `advantages` [n], one a token. Exponents are clamped to ±20, so that no finite input makes an inf.
     """
-    ratio = _safe_exp(logprobs.policy - logprobs.old)
+    ratio = probability_ratio(logprobs.policy, logprobs.old)
     bounded = ratio.clamp(1 - settings.clip_low, 1 + settings.clip_high)
     surrogate = torch.minimum(ratio * advantages, bounded * advantages)
     clipped = ratio * advantages > bounded * advantages
@@ -63,7 +63,7 @@ def grpo(logprobs: TokenLogProbs, advantages: Tensor, settings: LossSettings) ->
         clipped = clipped | ((advantages < 0) & (surrogate < floor))
         surrogate = torch.where(advantages < 0, torch.maximum(surrogate, floor), surrogate)
     if settings.tis_cap is not None:
-        weight = _safe_exp(logprobs.old - logprobs.sampler).clamp(max=settings.tis_cap)
+        weight = probability_ratio(logprobs.old, logprobs.sampler).clamp(max=settings.tis_cap)
         surrogate = surrogate * weight.detach()
     kl = torch.zeros_like(ratio)
     if logprobs.reference is not None:
@@ -72,14 +72,21 @@ def grpo(logprobs: TokenLogProbs, advantages: Tensor, settings: LossSettings) ->
 
 
 def kl_estimate(policy: Tensor, reference: Tensor, kind: KLKind) -> Tensor:
-    """k1 = d, k2 = d²/2, k3 = exp(-d) - 1 + d with d = log π - log π_ref of the sampled token."""
+    """k1 = d, k2 = d²/2, k3 = exp(-d) - 1 + d with d = log π - log π_ref of the sampled token.
+
+    k3 sees d at no less than -20: below that its value stays, and its gradient is 0. Above there is no
+    bound, as nothing overflows where the policy is the likelier one, and the pull back must last.
+    """
     difference = policy - reference
     if kind == "k1":
         return difference
     if kind == "k2":
         return difference.square() / 2
-    return _safe_exp(-difference) - 1 + difference.clamp(min=-MAX_EXPONENT, max=MAX_EXPONENT)
+    # expm1, since exp(-d) - 1 loses all digits of a small d in float32 and k3 would turn negative.
+    bounded = difference.clamp(min=-MAX_EXPONENT)
+    return torch.expm1(-bounded) + bounded
 
 
-def _safe_exp(exponent: Tensor) -> Tensor:
-    return exponent.clamp(-MAX_EXPONENT, MAX_EXPONENT).exp()
+def probability_ratio(logprobs: Tensor, others: Tensor) -> Tensor:
+    """p / q from log p and log q, [n]. The exponent is clamped to ±20, where its gradient ends too."""
+    return (logprobs - others).clamp(-MAX_EXPONENT, MAX_EXPONENT).exp()

@@ -63,12 +63,15 @@ class _Tree:
 def pack(rows: Sequence[Row], max_tokens: int) -> list[Pack]:
     """Pack rows, in order, into as few trees of at most `max_tokens` nodes as a greedy pass finds.
 
-    A row longer than `max_tokens` gets a tree of its own. A sampled token at position 0 has no
-    predictor and is refused by an assertion: a prompt is never empty.
+    A row longer than `max_tokens` gets a tree of its own; a row without a sampled token needs nothing
+    computed and is in none. A sampled token at position 0 has no predictor and is refused by an
+    assertion: a prompt is never empty.
     """
     packs: list[Pack] = []
     tree, members, placed = _Tree(), list[int](), list[NDArray[np.int64]]()
     for index, row in enumerate(rows):
+        if not row.mask.any():
+            continue
         ids = row.ids.tolist()
         if members and tree.size_with(ids) > max_tokens:
             packs.append(_finish(tree, members, placed, rows))
@@ -94,7 +97,7 @@ def _finish(
     predictor, target = [], []
     for index, nodes in zip(members, placed, strict=True):
         where = np.flatnonzero(rows[index].mask)
-        assert where.size == 0 or where[0] > 0, "a sampled token needs a token before it"
+        assert where[0] > 0, "a sampled token needs a token before it"
         predictor.append(nodes[where - 1])
         target.append(rows[index].ids[where])
     return Pack(

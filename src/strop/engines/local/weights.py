@@ -2,7 +2,9 @@
 
 import copy
 import json
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -10,12 +12,15 @@ from typing import Any, Literal
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from peft.tuners.tuners_utils import BaseTunerLayer
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM
 
-from strop.errors import ModelError
+from strop.errors import ModelError, in_one_line
 
+BEYOND_LORA = ("use_dora", "modules_to_save", "trainable_token_indices", "target_parameters", "lora_bias")
+SCALING = ("r", "lora_alpha", "use_rslora", "rank_pattern", "alpha_pattern")
 DType = Literal["auto", "float32", "bfloat16"]
 
 
@@ -50,11 +55,19 @@ def _has_bf16() -> bool:
 
 
 def load_base(model: str | Path, dtype: torch.dtype, device: str) -> Any:
-    """The bare causal LM, frozen, in eval mode. Raises ModelError where it cannot be read."""
+    """The bare causal LM, frozen, in eval mode. Raises ModelError where it cannot be read, or not whole."""
     try:
-        base = AutoModelForCausalLM.from_pretrained(model, dtype=dtype, attn_implementation="sdpa")
-    except (OSError, ValueError) as error:
-        raise ModelError(f"{model}: cannot load this model: {str(error).splitlines()[0]}") from error
+        base, found = AutoModelForCausalLM.from_pretrained(
+            model, dtype=dtype, attn_implementation="sdpa", output_loading_info=True
+        )
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+        raise ModelError(f"{model}: cannot load this model: {in_one_line(error)}") from error
+    if found["missing_keys"]:
+        first = min(found["missing_keys"])
+        raise ModelError(
+            f"{model}: {len(found['missing_keys'])} weights are not in its files, {first} among them; "
+            "fetch the model again"
+        )
     return base.to(device).eval().requires_grad_(False)
 
 
@@ -62,19 +75,15 @@ def adapted(base: nn.Module, shape: LoraShape, adapter: Path | None, seed: int) 
     """A PEFT model over the base's own tensors with two adapters, "policy" (trains) and "reference".
 
     Both start equal: from the adapter folder given, or from a fresh one whose B is zero. Adapter
-    weights are float32 whatever the base computes in.
+    weights are float32 whatever the base computes in. Raises ModelError for an adapter that is not
+    there, does not fit the model, or is more than LoRA on the decoder's layers.
     """
     twin = share(base)
-    if adapter is not None:
-        model = _from_folder(twin, adapter)
-    else:
+    with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        targets = shape.targets if isinstance(shape.targets, str) else list(shape.targets)
-        config = LoraConfig(
-            r=shape.rank, lora_alpha=shape.alpha, target_modules=targets, task_type="CAUSAL_LM"
-        )
-        model = get_peft_model(twin, config, adapter_name="policy")
-    model.add_adapter("reference", model.peft_config["policy"])
+        model = _fresh(twin, shape) if adapter is None else _from_folder(twin, adapter)
+        _refuse_beyond_decoder(model, "[lora] targets" if adapter is None else str(adapter))
+        model.add_adapter("reference", model.peft_config["policy"])
     copy_adapter(model, "policy", "reference")
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(".policy." in name)
@@ -83,22 +92,90 @@ def adapted(base: nn.Module, shape: LoraShape, adapter: Path | None, seed: int) 
     return model.eval()
 
 
-def _from_folder(twin: Any, adapter: Path) -> PeftModel:
-    if not (adapter / "adapter_config.json").is_file():
-        raise ModelError(f"{adapter}: no adapter here (adapter_config.json is missing)")
+def _fresh(twin: Any, shape: LoraShape) -> PeftModel:
+    targets = shape.targets if isinstance(shape.targets, str) else list(shape.targets)
+    config = LoraConfig(r=shape.rank, lora_alpha=shape.alpha, target_modules=targets, task_type="CAUSAL_LM")
     try:
-        return PeftModel.from_pretrained(
-            twin, str(adapter), adapter_name="policy", is_trainable=True, autocast_adapter_dtype=True
-        )
-    except (OSError, ValueError, RuntimeError) as error:
-        raise ModelError(f"{adapter}: cannot read this adapter: {str(error).splitlines()[0]}") from error
+        with _quiet_peft():
+            return get_peft_model(twin, config, adapter_name="policy")
+    except ValueError as error:
+        raise ModelError(f"[lora]: cannot put this adapter on the model: {in_one_line(error)}") from error
+
+
+def _from_folder(twin: Any, adapter: Path) -> PeftModel:
+    config = _read_config(adapter)
+    extra = [name for name in BEYOND_LORA if config.get(name)]
+    if config.get("peft_type") != "LORA" or config.get("bias", "none") != "none" or extra:
+        what = ", ".join(extra) or f"{config.get('peft_type')} with bias {config.get('bias')}"
+        raise ModelError(f"{adapter}: not a plain LoRA ({what}), which is all that can be trained and served")
+    try:
+        with _quiet_peft():
+            model = PeftModel.from_pretrained(
+                twin, str(adapter), adapter_name="policy", is_trainable=True, autocast_adapter_dtype=True
+            )
+    except (OSError, ValueError, RuntimeError, TypeError, SafetensorError) as error:
+        raise ModelError(f"{adapter}: cannot read this adapter: {in_one_line(error)}") from error
+    refuse_other_shape(adapter, read_adapter(adapter), adapter_tensors(model, "policy"))
+    return model
+
+
+@contextmanager
+def _quiet_peft() -> Iterator[None]:
+    """Without the warnings that tell a user nothing: of weights missing from an adapter's file, which is
+    an error here, and of PEFT's own use of an old name in transformers."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Found missing adapter keys")
+        warnings.filterwarnings("ignore", message="`is_gradient_checkpointing` is deprecated")
+        yield
+
+
+def _refuse_beyond_decoder(model: PeftModel, where: str) -> None:
+    """Logits are read with the base's own head, from the base's own embeddings: both stay without LoRA."""
+    base = model.get_base_model()
+    decoder = {id(module) for module in base.get_decoder().modules()}
+    for name, layer in base.named_modules():
+        if isinstance(layer, BaseTunerLayer) and (
+            id(layer) not in decoder or isinstance(layer.get_base_layer(), nn.Embedding)
+        ):
+            raise ModelError(f"{where}: {name} cannot carry a LoRA; only the decoder's linear layers can")
+
+
+def _read_config(adapter: Path) -> dict[str, Any]:
+    try:
+        config = json.loads((adapter / "adapter_config.json").read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ModelError(f"{adapter}: no adapter here (adapter_config.json is missing)") from None
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{adapter}: cannot read adapter_config.json: {in_one_line(error)}") from error
+    if not isinstance(config, dict):
+        raise ModelError(f"{adapter}: adapter_config.json holds no table")
+    return config
+
+
+def read_adapter(folder: Path) -> dict[str, Tensor]:
+    """The tensors of an adapter folder by PEFT's names. Raises ModelError where they cannot be read."""
+    try:
+        return load_file(folder / "adapter_model.safetensors")
+    except (OSError, ValueError, SafetensorError) as error:
+        raise ModelError(f"{folder}: cannot read adapter_model.safetensors: {in_one_line(error)}") from error
+
+
+def refuse_other_shape(where: Path, found: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> None:
+    """Raise ModelError unless `found` has the names and shapes of `wanted`, naming one that differs."""
+    for key in sorted({*found, *wanted}):
+        has, needs = (tuple(of[key].shape) if key in of else "nothing" for of in (found, wanted))
+        if has != needs:
+            raise ModelError(
+                f"{where}: the adapter has another shape than this model's: {key} is {has}, not {needs}; "
+                "base model, [lora] rank and targets must agree"
+            )
 
 
 @torch.no_grad()
 def set_reference(model: PeftModel, reference: Path | Literal["base"]) -> None:
     """Make the reference something else than the start: an adapter folder, or the bare base.
 
-    Raises ModelError where the adapter cannot be read or has another shape than the policy's.
+    Raises ModelError where the adapter cannot be read or has another shape or scale than the policy's.
     """
     own = adapter_tensors(model, "reference")
     if reference == "base":
@@ -106,16 +183,14 @@ def set_reference(model: PeftModel, reference: Path | Literal["base"]) -> None:
             if "lora_B" in key:
                 tensor.zero_()
         return
-    try:
-        tensors = load_file(Path(reference) / "adapter_model.safetensors")
-    except (OSError, ValueError) as error:
-        raise ModelError(f"{reference}: cannot read this adapter: {error}") from error
-    if {k: v.shape for k, v in tensors.items()} != {k: v.shape for k, v in own.items()}:
-        raise ModelError(
-            f"{reference}: has another shape than the policy's adapter; rank and targets must agree"
-        )
-    for key, tensor in own.items():
-        tensor.copy_(tensors[key])
+    folder = Path(reference)
+    config, policy = _read_config(folder), model.peft_config["policy"].to_dict()
+    for name in SCALING:
+        if (config.get(name) or None) != (policy[name] or None):
+            raise ModelError(
+                f"{folder}: {name} is {config.get(name)}, the policy's adapter has {policy[name]}"
+            )
+    overwrite(own, read_adapter(folder), folder)
 
 
 def _let_autocast_choose(model: nn.Module) -> None:
@@ -138,6 +213,14 @@ def adapter_tensors(model: nn.Module, name: str) -> dict[str, Tensor]:
         for key, parameter in model.named_parameters()
         if f".{name}." in key
     }
+
+
+@torch.no_grad()
+def overwrite(own: Mapping[str, Tensor], tensors: Mapping[str, Tensor], where: Path) -> None:
+    """Copy an adapter's weights over one's own in place. Raises ModelError for another shape."""
+    refuse_other_shape(where, tensors, own)
+    for key, tensor in own.items():
+        tensor.copy_(tensors[key])
 
 
 @torch.no_grad()
