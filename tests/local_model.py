@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 from tokenizers import Tokenizer
+from tokenizers.decoders import Fuse
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Split
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
@@ -61,6 +62,7 @@ def write_model(folder: Path, seed: int = 0, **changes: Any) -> Path:
     words = {token: index for index, token in enumerate([*SPECIAL, *LETTERS])}
     backend = Tokenizer(WordLevel(words, unk_token="<unk>"))
     backend.pre_tokenizer = Split("", "isolated")
+    backend.decoder = Fuse()
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=backend, unk_token="<unk>", bos_token="<s>", eos_token="</s>"
     )
