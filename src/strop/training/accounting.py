@@ -56,6 +56,7 @@ def finished_line(
             "name": published.name,
             "probe_gap": published.probe_gap,
             "probe_bound": published.probe_bound,
+            "probe_separation": published.probe_separation,
         }
     )
     head = {key: value for key, value in line.items() if key != "engine"}

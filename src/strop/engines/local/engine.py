@@ -7,7 +7,7 @@ import secrets
 import time
 from collections.abc import Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 from strop.engine import Adapter, EngineInfo, Objective, Published, Scored
 from strop.engines.embedded import resolve_model
 from strop.engines.local.learner import Learner, LearnerSettings
+from strop.engines.local.probe import ROWS as PROBE_ROWS
+from strop.engines.local.probe import TOP, Probe, answers, gap, likely, sharpest
 from strop.engines.local.sampler import LocalSampler
 from strop.engines.local.tokenizer import HFTokenizer
 from strop.engines.local.weights import (
@@ -43,9 +45,8 @@ from strop.inference.server import RunningServer, serve
 from strop.trajectory.tokens import Row
 
 SCHEMA = 1
-STATE = {"policy_version", "on_policy", "probe_prompt"}
-PROBE_TOKENS = 12
-PROBE_BOUND = {torch.float32: 1e-3, torch.bfloat16: 0.35}
+STATE = {"policy_version", "on_policy", "probe"}
+PROBE_BOUND = {torch.float32: 1e-3, torch.bfloat16: 0.1}
 POLICY = "policy"
 T = TypeVar("T")
 
@@ -101,7 +102,9 @@ class LocalEngine:
         )
         self._server: RunningServer | None = None
         self._version = 0
-        self._probe_prompt = Chat(self.tokenizer).prompt([{"role": "user", "content": "Hello"}])
+        greeting = Chat(self.tokenizer).prompt([{"role": "user", "content": "Hello"}])
+        self._probe = Probe(prompt=tuple(greeting))
+        self._seen: list[Row] = []
         self._served: str | None = None
         try:
             self._server = serve(self.gateway.app, config.host, config.port)
@@ -138,13 +141,15 @@ class LocalEngine:
         if len(rows) != len(advantages):
             raise InputError(f"{len(rows)} rows but {len(advantages)} advantages; one is needed for each row")
         metrics = learner.accumulate(rows, advantages, objective)
-        trained = [row for row in rows if row.mask.any()]
-        if trained:
-            self._probe_prompt = trained[0].ids[: int(np.flatnonzero(trained[0].mask)[0])].tolist()
+        if objective == "policy":
+            self._seen = [*self._seen, *(row for row in rows if row.mask.any())][:PROBE_ROWS]
         return metrics
 
     def step(self) -> Mapping[str, float]:
-        return self._learner().step()
+        metrics = self._learner().step()
+        self._probe = sharpest(self._seen, self.logprobs(self._seen, "policy")) or self._probe
+        self._seen = []
+        return metrics
 
     def publish(self) -> Published:
         """Fold the adapter into a copy, serve it under its own name, probe it, move traffic, retire the old.
@@ -176,7 +181,7 @@ class LocalEngine:
             "schema": SCHEMA,
             "policy_version": self._version,
             "on_policy": self.learner.on_policy,
-            "probe_prompt": self._probe_prompt,
+            "probe": asdict(self._probe),
         }
         (path / "engine.json").write_text(json.dumps(state))
 
@@ -192,7 +197,7 @@ class LocalEngine:
         learner.forget()
         learner.on_policy = state["on_policy"]
         self._version = max(self._version, state["policy_version"])
-        self._probe_prompt = state["probe_prompt"]
+        self._probe = Probe(**{**state["probe"], "prompt": tuple(state["probe"]["prompt"])})
 
     def close(self) -> None:
         if self._server is not None:
@@ -210,10 +215,10 @@ class LocalEngine:
         self._serve(name, folded(self._base, self._model, POLICY), version=version)
         bound = PROBE_BOUND[self._base.dtype]
         try:
-            gap = self._probe(name)
-            if not gap <= bound:
+            distance = self._probe_gap(name)
+            if not distance <= bound:
                 raise PublishError(
-                    f"{name}: served log-probs are {gap:.3g} nats from the learner's, bound {bound}"
+                    f"{name}: served log-probs are {distance:.3g} nats from the learner's, bound {bound}"
                 )
         except BaseException:
             self.sampler.retire(name)
@@ -223,26 +228,28 @@ class LocalEngine:
             self.sampler.retire(self._served)
         self._served = name
         seconds = time.perf_counter() - began
-        return Published(version=version, name=name, probe_gap=gap, probe_bound=bound, seconds=seconds)
+        return Published(
+            version=version,
+            name=name,
+            probe_gap=distance,
+            probe_bound=bound,
+            probe_separation=self._probe.separation,
+            seconds=seconds,
+        )
 
     def _serve(self, name: str, weights: Any, *, version: int, slots: int | None = None) -> None:
         self.sampler.serve(
             name, version, weights, eos_ids=self.tokenizer.eos_ids, decode=self.tokenizer.decode, slots=slots
         )
 
-    def _probe(self, name: str) -> float:
-        """Largest |log p(server) - log p(learner)| over a short completion that the server samples."""
-        params = SamplingParams(max_tokens=PROBE_TOKENS, seed=self.config.seed)
-        served = _finish(self.sampler.sample(self._probe_prompt, params, model=name))
-        ids = np.array([*self._probe_prompt, *served.ids], dtype=np.int64)
-        mask = np.arange(len(ids)) >= len(self._probe_prompt)
-        at_server = np.zeros(len(ids))
-        at_server[mask] = served.logprobs
-        row = Row(
-            trajectory_id="probe", ids=ids, mask=mask, logprobs=at_server, turn_of=np.where(mask, 0, -1)
-        )
-        learner = self.logprobs([row], "policy")[0]
-        return float(np.abs(learner - at_server[mask]).max())
+    def _probe_gap(self, name: str) -> float:
+        """Largest |log p(server) - log p(learner)| over the probe's likely next tokens."""
+        probe = self._probe
+        params = SamplingParams(max_tokens=1, temperature=probe.temperature, top_logprobs=TOP)
+        sampled = _finish(self.sampler.sample(probe.prompt, params, model=name))
+        served = likely(sampled.top[0])
+        learner = self.logprobs(answers(probe, list(served)), "policy")
+        return gap(served, {token: float(lp[0]) for token, lp in zip(served, learner, strict=True)})
 
 
 def _read_state(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
