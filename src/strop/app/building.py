@@ -49,7 +49,12 @@ def engine(config: RunConfig) -> EmbeddedEngine:
         LocalConfig(
             model=config.model.name,
             adapter=config.model.adapter,
-            lora=LoraShape(rank=config.lora.rank, alpha=config.lora.alpha, targets=config.lora.targets),
+            lora=LoraShape(
+                rank=config.lora.rank,
+                alpha=config.lora.alpha,
+                targets=config.lora.targets,
+                first_layer=config.lora.first_layer,
+            ),
             learner=learner,
             dtype=config.model.dtype,
             device=config.model.device,

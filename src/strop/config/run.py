@@ -42,6 +42,9 @@ class LoraConfig(BaseModel):
     targets: Annotated[Literal["all-linear"] | Words, BeforeValidator(_tuple)] = Field(
         "all-linear", description='"all-linear" or a list of module names'
     )
+    first_layer: int = Field(
+        0, ge=0, description="train the blocks from this one on; the fewer, the faster and the less memory"
+    )
 
 
 class RolloutConfig(BaseModel):

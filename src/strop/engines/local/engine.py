@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import pickle
 import secrets
 import time
 from collections.abc import Coroutine, Mapping, Sequence
@@ -142,13 +141,14 @@ class LocalEngine:
             raise InputError(f"{len(rows)} rows but {len(advantages)} advantages; one is needed for each row")
         metrics = learner.accumulate(rows, advantages, objective)
         if objective == "policy":
-            self._seen = [*self._seen, *(row for row in rows if row.mask.any())][:PROBE_ROWS]
+            fit = [row for row in rows if row.mask.any() and len(row.ids) <= self.config.max_length]
+            self._seen = [*self._seen, *fit][:PROBE_ROWS]
         return metrics
 
     def step(self) -> Mapping[str, float]:
+        seen, self._seen = self._seen, []
         metrics = self._learner().step()
-        self._probe = sharpest(self._seen, self.logprobs(self._seen, "policy")) or self._probe
-        self._seen = []
+        self._probe = sharpest(seen, self.logprobs(seen, "policy")) or self._probe
         return metrics
 
     def publish(self) -> Published:
@@ -195,6 +195,7 @@ class LocalEngine:
         overwrite(adapter_tensors(self._model, POLICY), read_adapter(path / "adapter"), path / "adapter")
         learner.optimizer.load_state_dict(optimizer)
         learner.forget()
+        self._seen = []
         learner.on_policy = state["on_policy"]
         self._version = max(self._version, state["policy_version"])
         self._probe = Probe(**{**state["probe"], "prompt": tuple(state["probe"]["prompt"])})
@@ -257,7 +258,7 @@ def _read_state(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     try:
         state = json.loads((path / "engine.json").read_text(encoding="utf-8"))
         optimizer = torch.load(path / "optimizer.pt", weights_only=True)
-    except (OSError, ValueError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
+    except Exception as error:  # noqa: BLE001 - a torn pickle raises whatever its bytes lead to
         raise ModelError(f"{path}: not a checkpoint of this engine: {in_one_line(error)}") from error
     if not isinstance(state, dict) or state.get("schema") != SCHEMA or not state.keys() >= STATE:
         raise ModelError(f"{path}: engine.json is of another schema than {SCHEMA}, which this strop reads")

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from strop.engine import Adapter, Objective, Scored
 from strop.engines.local.loss import LossSettings, TokenLogProbs, grpo, probability_ratio
+from strop.engines.local.memory import release
 from strop.engines.local.readout import read_out, target_logprobs
 from strop.engines.local.tree import Pack, pack
 from strop.engines.local.weights import adapter_tensors
@@ -58,6 +59,7 @@ class Learner:
         self.device = self._head.device
         self.on_policy = True
         self._tokens = 0
+        self._trained = {id(parameter) for parameter in self.parameters}
 
     def score(self, rows: Sequence[Row], adapter: Adapter) -> list[Scored]:
         """Read-out of every row at its sampled tokens under one adapter."""
@@ -67,6 +69,7 @@ class Learner:
             for packed in pack(rows, self.settings.micro_batch_tokens):
                 for index, values in zip(packed.rows, self._read_pack(packed, rows), strict=True):
                     columns[index] = values
+        release()
         return [
             Scored(logprobs=c[:, 0], entropy=c[:, 1], self_certainty=c[:, 2], topk_logprob=c[:, 3])
             for c in columns
@@ -115,6 +118,7 @@ class Learner:
         """Drop what was accumulated since the last step."""
         self.optimizer.zero_grad(set_to_none=True)
         self._tokens = 0
+        release()
 
     def _accumulate_pack(
         self, packed: Pack, rows: Sequence[Row], advantages: Sequence[float], objective: Objective
@@ -207,6 +211,6 @@ class Learner:
             yield
         finally:
             self.model.base_model.set_adapter("policy")
-            for name, parameter in self.model.named_parameters():
-                if ".reference." in name:
-                    parameter.requires_grad_(False)
+            # PEFT marks every parameter of the adapter in use as trainable; only ours are.
+            for parameter in self.model.parameters():
+                parameter.requires_grad_(id(parameter) in self._trained)

@@ -71,5 +71,8 @@ def likely(top: Sequence[tuple[int, float]]) -> dict[int, float]:
 
 
 def gap(served: Mapping[int, float], learner: Mapping[int, float]) -> float:
-    """Largest difference of a log-prob between server and learner over the server's likely tokens."""
-    return max(abs(value - learner[token]) for token, value in served.items())
+    """Largest difference of a log-prob between server and learner over the server's likely tokens.
+
+    NaN where any of them is: Python's max would pass over it.
+    """
+    return float(np.max([abs(value - learner[token]) for token, value in served.items()]))

@@ -26,11 +26,16 @@ DType = Literal["auto", "float32", "bfloat16"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoraShape:
-    """A LoRA's size: `rank`, `alpha` (scale = alpha / rank), and which layers carry it."""
+    """A LoRA's size: `rank`, `alpha` (scale = alpha / rank), and which layers carry it.
+
+    Only the blocks from `first_layer` on are trained: below it there is no backward pass, and an
+    adapter that is there already stays as it is.
+    """
 
     rank: int = 8
     alpha: float = 16
     targets: Literal["all-linear"] | Sequence[str] = "all-linear"
+    first_layer: int = 0
 
 
 def pick_device(asked: str) -> str:
@@ -85,11 +90,16 @@ def adapted(base: nn.Module, shape: LoraShape, adapter: Path | None, seed: int) 
         _refuse_beyond_decoder(model, "[lora] targets" if adapter is None else str(adapter))
         model.add_adapter("reference", model.peft_config["policy"])
     copy_adapter(model, "policy", "reference")
-    for name, parameter in model.named_parameters():
-        parameter.requires_grad_(".policy." in name)
     model.set_adapter("policy")
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(".policy." in name and _layer(name) >= shape.first_layer)
     _let_autocast_choose(model)
     return model.eval()
+
+
+def _layer(name: str) -> int:
+    """The number of the block that a parameter belongs to: the first number in its name."""
+    return next((int(part) for part in name.split(".") if part.isdecimal()), 0)
 
 
 def _fresh(twin: Any, shape: LoraShape) -> PeftModel:
