@@ -258,7 +258,7 @@ def _read_state(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     try:
         state = json.loads((path / "engine.json").read_text(encoding="utf-8"))
         optimizer = torch.load(path / "optimizer.pt", weights_only=True)
-    except Exception as error:  # noqa: BLE001 - a torn pickle raises whatever its bytes lead to
+    except Exception as error:  # a torn pickle raises whatever its bytes lead to
         raise ModelError(f"{path}: not a checkpoint of this engine: {in_one_line(error)}") from error
     if not isinstance(state, dict) or state.get("schema") != SCHEMA or not state.keys() >= STATE:
         raise ModelError(f"{path}: engine.json is of another schema than {SCHEMA}, which this strop reads")
