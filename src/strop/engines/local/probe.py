@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 
 from strop.trajectory.tokens import Row
 
-ROWS = 8
+ROWS = 6
 TOP = 8
-LIKELY = 0.02
+LIKELY = 0.05
 """Less likely tokens are left out: rounding moves their log-probs by more than training does."""
 
 
@@ -27,15 +27,16 @@ class Probe:
     separation: float | None = None
 
 
-def sharpest(rows: Sequence[Row], trained: Sequence[NDArray[np.float64]]) -> Probe | None:
-    """The place in `rows` where `trained` log-probs differ most from those recorded at sampling.
+def sharpest(
+    rows: Sequence[Row], before: Sequence[NDArray[np.float64]], after: Sequence[NDArray[np.float64]]
+) -> Probe | None:
+    """The place in `rows` where the learner's log-prob of the sampled token was moved most by a step.
 
-    `trained` has for each row the present log-probs of its sampled tokens. None without a token that
-    was at least `LIKELY` when it was sampled.
+    `before` and `after` have for each row the log-probs of its sampled tokens. None where nothing that
+    was at least `LIKELY` before has moved.
     """
     best: Probe | None = None
-    for row, now in zip(rows, trained, strict=True):
-        then = row.logprobs[row.mask]
+    for row, then, now in zip(rows, before, after, strict=True):
         moved = np.where(then >= np.log(LIKELY), np.abs(now - then), -1.0)
         place = int(np.argmax(moved))
         if moved[place] > (best.separation or 0.0 if best else 0.0):
