@@ -23,7 +23,8 @@ def test_it_asks_before_the_token_that_moved_most() -> None:
         row([5, 6, 7, 8], [0, 1, 1, 0], [0, -0.1, -0.7, 0]),
         row([5, 9, 3], [0, 0, 1], [0, 0, -0.2], temperature=0.5),
     ]
-    found = sharpest(rows, [np.array([-0.1, -0.3]), np.array([-1.2])])
+    before = [np.array([-0.1, -0.7]), np.array([-0.2])]
+    found = sharpest(rows, before, [np.array([-0.1, -0.3]), np.array([-1.2])])
     assert found is not None
     assert found.prompt == (5, 9)
     assert found.temperature == 0.5
@@ -31,17 +32,18 @@ def test_it_asks_before_the_token_that_moved_most() -> None:
 
 
 def test_tokens_too_unlikely_to_compare_are_passed_over() -> None:
-    # log 0.02 is -3.912: the first token was below it and moved by far the most.
-    rows = [row([5, 6, 7], [0, 1, 1], [0, -4.0, -3.9])]
-    found = sharpest(rows, [np.array([-0.5, -3.8])])
+    # log 0.05 is -2.996: the first token was below it and moved by far the most.
+    found = sharpest(
+        [row([5, 6, 7], [0, 1, 1], [0, -3.1, -2.9])], [np.array([-3.1, -2.9])], [np.array([-0.5, -2.8])]
+    )
     assert found is not None
     assert found.prompt == (5, 6)
 
 
 def test_nothing_moved_or_nothing_sampled_leaves_no_probe() -> None:
     still = row([5, 6], [0, 1], [0, -0.3])
-    assert sharpest([still], [np.array([-0.3])]) is None
-    assert sharpest([], []) is None
+    assert sharpest([still], [np.array([-0.3])], [np.array([-0.3])]) is None
+    assert sharpest([], [], []) is None
 
 
 def test_answers_are_the_prompt_with_one_sampled_token_each() -> None:
@@ -52,7 +54,7 @@ def test_answers_are_the_prompt_with_one_sampled_token_each() -> None:
 
 
 def test_only_likely_tokens_are_compared_and_the_first_always_is() -> None:
-    assert likely([(3, -0.5), (4, -1.0), (5, -4.0)]) == {3: -0.5, 4: -1.0}
+    assert likely([(3, -0.5), (4, -1.0), (5, -3.0)]) == {3: -0.5, 4: -1.0}
     assert likely([(3, -5.0), (4, -6.0)]) == {3: -5.0}
 
 

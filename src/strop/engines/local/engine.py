@@ -45,7 +45,7 @@ from strop.trajectory.tokens import Row
 
 SCHEMA = 1
 STATE = {"policy_version", "on_policy", "probe"}
-PROBE_BOUND = {torch.float32: 1e-3, torch.bfloat16: 0.1}
+PROBE_BOUND = {torch.float32: 1e-3, torch.bfloat16: 0.2}
 POLICY = "policy"
 T = TypeVar("T")
 
@@ -147,8 +147,9 @@ class LocalEngine:
 
     def step(self) -> Mapping[str, float]:
         seen, self._seen = self._seen, []
+        before = self.logprobs(seen, "policy")
         metrics = self._learner().step()
-        self._probe = sharpest(seen, self.logprobs(seen, "policy")) or self._probe
+        self._probe = sharpest(seen, before, self.logprobs(seen, "policy")) or self._probe
         return metrics
 
     def publish(self) -> Published:
