@@ -10,10 +10,10 @@ from pathlib import Path
 from strop.app.sources import ORDER_DESK
 from strop.config import JudgeConfig, RunConfig
 from strop.engines.opening import EmbeddedEngine
-from strop.errors import ConfigError
+from strop.errors import ConfigError, ModelError
 from strop.judge import Judge, JudgeSettings, Verdict
 from strop.judge.rubric import default_rubric, read_rubric
-from strop.judge.verdict import apply
+from strop.judge.verdict import Failure, apply
 from strop.seeds import generator
 from strop.trajectory.model import Group
 
@@ -67,11 +67,16 @@ class Bench:
             self.engine.gateway.take(key)
 
 
+def nobody_answered(verdicts: Sequence[Verdict]) -> bool:
+    """Whether there is no verdict at all because the judge could not be reached."""
+    return bool(verdicts) and all(v.failure in (Failure.TRANSPORT, Failure.TIMEOUT) for v in verdicts)
+
+
 def bench(config: RunConfig, engine: EmbeddedEngine) -> Bench:
     """The judge the run file asks for; the embedded one is served by `engine` from now on."""
     rubric = _rubric(config)
     if config.judge.embedded:
-        engine.serve_adapter(EMBEDDED, config.judge.adapter or shipped(ADAPTER), EMBEDDED_SLOTS)
+        _serve_embedded(config.judge, engine)
         settings = _settings(config.judge, engine.base_url, engine.api_key, EMBEDDED, config.training.seed)
         return Bench(judge=Judge(settings, rubric), engine=engine, seed=config.training.seed)
     return Bench(
@@ -79,6 +84,16 @@ def bench(config: RunConfig, engine: EmbeddedEngine) -> Bench:
         engine=None,
         seed=config.training.seed,
     )
+
+
+def _serve_embedded(config: JudgeConfig, engine: EmbeddedEngine) -> None:
+    try:
+        engine.serve_adapter(EMBEDDED, config.adapter or shipped(ADAPTER), EMBEDDED_SLOTS)
+    except ModelError as error:
+        raise ConfigError(
+            f"[judge] the embedded judge cannot be served over this model; give base_url and model of "
+            f"another judge ({error})"
+        ) from error
 
 
 def endpoint_judge(config: JudgeConfig, rubric: str, seed: int) -> Judge:

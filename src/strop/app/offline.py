@@ -6,11 +6,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from strop.app.judging import Bench, bench, endpoint_judge
+from strop.app.judging import Bench, bench, endpoint_judge, nobody_answered
 from strop.app.sources import ORDER_DESK
 from strop.config import RunConfig, load_judge
 from strop.engines.opening import EmbeddedEngine, local, prepare
-from strop.errors import InputError
+from strop.errors import InputError, Unreachable
 from strop.grader.codec import to_json
 from strop.grader.grade import Graded
 from strop.grader.grade import grade as grade_steps
@@ -28,12 +28,17 @@ from strop.trajectory.model import Group, Trajectory
 def judge_file(file: Path, judge_toml: Path | None, out: Path) -> dict[str, Any]:
     """Score every group of a trajectory file and write one JSON line a group to `out`.
 
-    Without `judge_toml`, the embedded judge. Returns counts, cost and where the verdicts are.
+    Without `judge_toml`, the embedded judge. Returns counts, cost and where the verdicts are. Raises
+    Unreachable, with `out` written, where no group has a verdict because the judge does not answer.
     """
     groups = _groups(codec.read(file))
     verdicts = asyncio.run(_judge_all(groups, judge_toml))
     write_objects(out, (verdict.to_json() for verdict in verdicts))
     failures = [verdict.failure for verdict in verdicts if verdict.failure]
+    if nobody_answered(verdicts):
+        raise Unreachable(
+            f"no verdict for any of {len(groups)} groups: {verdicts[-1].detail}; see to the judge"
+        )
     return {
         "groups": len(groups),
         "scored": len(verdicts) - len(failures),

@@ -60,6 +60,8 @@ def _from_files(config: RunConfig) -> Source:
         raise ConfigError(f"[rollout] scenarios {rollout.scenarios!r}: no such built-in set")
     every = read_scenarios(rollout.scenarios)
     if isinstance(heldout, int):
+        if heldout > len(every):
+            raise ConfigError(f"[evaluation] heldout is {heldout}, but there are {len(every)} scenarios")
         kept, train = every[len(every) - heldout :], every[: len(every) - heldout]
     else:
         kept, train = read_scenarios(heldout), every

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from strop.app import building
-from strop.app.judging import Bench, bench, shipped
+from strop.app.judging import Bench, bench, nobody_answered, shipped
 from strop.app.progress import OnProgress, silent
 from strop.app.sources import Source, source
 from strop.audit.cost import counts, seconds_by_stage
@@ -20,6 +20,7 @@ from strop.audit.curve import curve
 from strop.audit.summary import Evidence, audit
 from strop.config import RunConfig, dump, judge_from_environment, load, load_judge
 from strop.engines.opening import EmbeddedEngine
+from strop.errors import JudgeStopped
 from strop.grader.codec import from_json, to_json
 from strop.grader.grade import grade
 from strop.inference.client import close_connections
@@ -30,6 +31,7 @@ from strop.rollout.limits import Limits
 from strop.rollout.runner import RolloutPlan, collect
 from strop.seeds import generator
 from strop.store.run import Run
+from strop.training.judge_watch import JudgeWatch
 from strop.training.loop import TrainPlan, part
 from strop.training.loop import train as train_steps
 from strop.training.progress import Progress
@@ -65,9 +67,11 @@ def train(config: RunConfig, *, resume: bool = False, progress: OnProgress = sil
 
     Raises InputError for a directory that holds a run already, unless `resume`.
     """
-    directory = config.run.directory
-    run = Run.open(directory) if resume else Run.create(directory, dump(config))
-    return asyncio.run(_whole(config, run, resume=resume, progress=progress))
+    if resume:
+        Run.view(config.run.directory)
+    else:
+        Run.refuse_taken(config.run.directory)
+    return asyncio.run(_whole(config, resume=resume, progress=progress))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -91,8 +95,8 @@ class _Stage:
         self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - began
 
 
-async def _whole(config: RunConfig, run: Run, *, resume: bool, progress: OnProgress) -> dict[str, Any]:
-    async with _staged(config, run, progress) as stage:
+async def _whole(config: RunConfig, *, resume: bool, progress: OnProgress) -> dict[str, Any]:
+    async with _staged(config, resume, progress) as stage:
         await _before(stage)
         await _train(stage, resume=resume)
         await _after(stage)
@@ -100,14 +104,15 @@ async def _whole(config: RunConfig, run: Run, *, resume: bool, progress: OnProgr
             _grade(stage)
         with stage.timed("audits"):
             summary = _summary(stage)
-        run.write_summary(summary)
+        summary["seconds"]["audits"] = stage.seconds["audits"]
+        stage.run.write_summary(summary)
         with stage.timed("report"):
-            render(run)
+            render(stage.run)
     return summary
 
 
 @asynccontextmanager
-async def _staged(config: RunConfig, run: Run, progress: OnProgress) -> AsyncIterator[_Stage]:
+async def _staged(config: RunConfig, resume: bool, progress: OnProgress) -> AsyncIterator[_Stage]:
     progress("loading the model")
     began = time.perf_counter()
     limits = building.limits(config)
@@ -116,6 +121,8 @@ async def _staged(config: RunConfig, run: Run, progress: OnProgress) -> AsyncIte
     judge: Bench | None = None
     try:
         judge = bench(config, engine)
+        # Only now: a run that could not even begin leaves no directory behind.
+        run = Run.open(config.run.directory) if resume else Run.create(config.run.directory, dump(config))
         stage = _Stage(
             config=config, run=run, engine=engine, bench=judge, source=where, limits=limits, progress=progress
         )
@@ -144,7 +151,7 @@ async def _before(stage: _Stage) -> None:
             scenarios = stage.source.heldout[: evaluation.judged_groups]
             groups = await _collect(stage, scenarios, JUDGED, evaluation.judged_attempts)
             stage.progress(JUDGED)
-            await _judge(stage, groups, JUDGED)
+            await _judge_heldout(stage, groups)
 
 
 async def _train(stage: _Stage, *, resume: bool) -> None:
@@ -203,9 +210,26 @@ async def _collect(
 
 async def _judge(stage: _Stage, groups: Sequence[Group], name: str) -> list[Group]:
     judged, verdicts = await stage.bench.judged(groups, name)
-    stage.run.write_trajectories(name, _members(judged))
-    stage.run.write_verdicts(name, [verdict.to_json() for verdict in verdicts])
+    _keep(stage, judged, verdicts, name)
     return judged
+
+
+def _keep(stage: _Stage, judged: Sequence[Group], verdicts: Sequence[Verdict], name: str) -> None:
+    stage.run.write_verdicts(name, [verdict.to_json() for verdict in verdicts])
+    stage.run.write_trajectories(name, _members(judged))
+
+
+async def _judge_heldout(stage: _Stage, groups: Sequence[Group]) -> None:
+    """Kept only if there was a judge to be audited: a resumed run would not ask again."""
+    judged, verdicts = await stage.bench.judged(groups, JUDGED)
+    limit = stage.config.judge.max_failures_in_a_row
+    watch = JudgeWatch(min(limit, len(groups)) if nobody_answered(verdicts) else limit)
+    try:
+        watch.look(judged, JUDGED)
+    except JudgeStopped as stopped:
+        stage.run.append_event("judge_stopped", part=JUDGED, reason=str(stopped))
+        raise
+    _keep(stage, judged, verdicts, JUDGED)
 
 
 def _grade(stage: _Stage) -> None:

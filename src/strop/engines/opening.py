@@ -59,5 +59,6 @@ def prepare() -> None:
         ) from error
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
-    torch.set_num_threads(os.cpu_count() or 1)
+    if "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(os.cpu_count() or 1)
     assert peft

@@ -44,28 +44,34 @@ def _attempt(function: Any, truth: Callable[..., Any] | None, scenario: Scenario
 
     def label(messages: Sequence[Message]) -> Label | None:
         value = truth(scenario, messages)
-        return None if value is None else Label(value=float(value))
+        if value is None:
+            return None
+        if not 0 <= float(value) <= 1:
+            raise ValueError(f"truth is {value!r}, must be a number from 0 to 1")
+        return Label(value=float(value))
 
     return Attempt(agent=function, truth=label)
 
 
 def _module(place: str, agent: str) -> ModuleType:
+    in_file = place.endswith(".py")
+    if in_file and not Path(place).is_file():
+        raise ConfigError(f"[rollout] agent {agent!r}: no such file")
+    # The agent's own imports are found beside it, as they are when it is run by itself.
+    _search(Path(place).parent if in_file else Path.cwd())
     try:
-        return _from_file(Path(place)) if place.endswith(".py") else importlib.import_module(place)
-    except FileNotFoundError:
-        raise ConfigError(f"[rollout] agent {agent!r}: no such file") from None
-    # A user's module may raise anything while it is imported.
-    except Exception as error:
+        return _from_file(Path(place)) if in_file else importlib.import_module(place)
+    # A user's module may raise anything while it is imported, and may want to end the process.
+    except (Exception, SystemExit) as error:
         raise ConfigError(f"[rollout] agent {agent!r}: cannot be imported: {error!r}") from error
 
 
+def _search(folder: Path) -> None:
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+
+
 def _from_file(path: Path) -> ModuleType:
-    if not path.is_file():
-        raise FileNotFoundError(path)
-    # The agent's own imports are found beside it, as they are when it is run by itself.
-    folder = str(path.parent)
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
     spec = importlib.util.spec_from_file_location(f"strop_agent_{path.stem}", path)
     assert spec is not None
     assert spec.loader is not None

@@ -1,10 +1,10 @@
 """Scenarios from a JSONL file: one object a line, `scenario_id` and whatever else the agent is to see."""
 
-import json
 from pathlib import Path
 
 from strop.errors import InputError
 from strop.rollout.environment import Scenario
+from strop.trajectory.lines import numbered_lines, parse_object
 
 
 def read_scenarios(path: Path) -> list[Scenario]:
@@ -14,13 +14,7 @@ def read_scenarios(path: Path) -> list[Scenario]:
     (an object; without one the whole line is the data). Raises InputError, one line with file and
     line number, for anything else, for an id that occurs twice and for a file without scenarios.
     """
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: cannot read scenarios: {error}") from error
-    found = [
-        _scenario(line, f"{path}:{number}", number) for number, line in enumerate(lines, 1) if line.strip()
-    ]
+    found = [_scenario(text, f"{path}:{number}", number) for number, text in numbered_lines(path)]
     if not found:
         raise InputError(f"{path}: no scenario in it; write one JSON object a line")
     seen: set[str] = set()
@@ -32,14 +26,9 @@ def read_scenarios(path: Path) -> list[Scenario]:
 
 
 def _scenario(line: str, where: str, number: int) -> Scenario:
-    try:
-        value = json.loads(line)
-    except ValueError as error:
-        raise InputError(f"{where}: not JSON ({error}); write one JSON object a line") from error
-    if not isinstance(value, dict):
-        raise InputError(f'{where}: not a JSON object; write {{"scenario_id": …, "data": {{…}}}}')
+    value = parse_object(line, where=where)
     scenario_id = value.get("scenario_id", f"line-{number:04d}")
     data = value.get("data", {key: item for key, item in value.items() if key != "scenario_id"})
-    if not isinstance(scenario_id, str) or not isinstance(data, dict):
+    if not isinstance(scenario_id, str) or not scenario_id or not isinstance(data, dict):
         raise InputError(f"{where}: scenario_id must be text and data an object")
     return Scenario(scenario_id=scenario_id, data=data)

@@ -47,11 +47,16 @@ class Run:
     def create(cls, path: Path | str, config_text: str) -> "Run":
         """A new run with `config_text` as its run.toml. Raises InputError where a run is there already."""
         run = cls(Path(path))
-        if run.config_path.exists():
-            raise InputError(f"{path}: a run is there already; choose another name or resume it")
+        cls.refuse_taken(path)
         with replacing(run.config_path) as file:
             file.write(config_text.encode())
         return run
+
+    @classmethod
+    def refuse_taken(cls, path: Path | str) -> None:
+        """Raise InputError where `create` would, before anything costly is begun."""
+        if cls(Path(path)).config_path.exists():
+            raise InputError(f"{path}: a run is there already; choose another name or resume it")
 
     @classmethod
     def open(cls, path: Path | str) -> "Run":

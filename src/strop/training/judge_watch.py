@@ -13,8 +13,8 @@ class JudgeWatch:
         self._limit = limit
         self._in_a_row = 0
 
-    def look(self, groups: Sequence[Group], step: int) -> None:
-        """Go through a judged step. Raises JudgeStopped, one line with the last reason.
+    def look(self, groups: Sequence[Group], where: str) -> None:
+        """Go through judged groups, of a step say. Raises JudgeStopped, one line with the last reason.
 
         A group in which no attempt ended well asked nothing of the judge and does not count.
         """
@@ -25,8 +25,8 @@ class JudgeWatch:
             self._in_a_row = self._in_a_row + 1 if reason else 0
             if self._limit and self._in_a_row >= self._limit:
                 raise JudgeStopped(
-                    f"step {step}: no verdict for {self._in_a_row} groups in a row ({reason}); "
-                    f"see to the judge, then resume: the step will be done again"
+                    f"{where}: no verdict for {self._in_a_row} groups in a row ({reason}); "
+                    f"see to the judge, then resume: these will be done again"
                 )
 
 

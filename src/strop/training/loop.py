@@ -109,7 +109,7 @@ def _update(engine: Engine, batch: Batch) -> Update:
 
 def _stop_if_dead(watch: JudgeWatch, groups: Sequence[Group], step: int, run: Run) -> None:
     try:
-        watch.look(groups, step)
+        watch.look(groups, f"step {step}")
     except JudgeStopped as stopped:
         run.append_event("judge_stopped", step=step, reason=str(stopped))
         raise

@@ -1,0 +1,19 @@
+"""Whole runs on a tiny model: one thread, no model hub, a judge's key in the environment."""
+
+from collections.abc import Iterator
+
+import pytest
+from toy_project import KEY, LetterJudge, letter_judge
+
+
+@pytest.fixture(autouse=True)
+def _quiet(monkeypatch: pytest.MonkeyPatch, one_thread: None) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("TOY_JUDGE_KEY", KEY)
+
+
+@pytest.fixture
+def judge() -> Iterator[LetterJudge]:
+    with letter_judge() as running:
+        yield running
