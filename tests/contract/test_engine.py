@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from strop.engine import Engine
 from strop.engines.fake import FakeConfig, FakeEngine
+from strop.errors import EngineError
 from strop.inference.sampling import Sampler, SamplingParams
 from strop.trajectory.tokens import Row
 
@@ -24,7 +25,8 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class EngineCase:
-    """`make()` gives the same untrained engine every time, at a learning rate fit for the bandit.
+    """`make(model)` gives the same untrained engine every time, at a learning rate fit for the bandit;
+    `model()` is the folder of a tiny language model, for engines that need one.
 
     `get`, `set` read and move all trained parameters as one float64 vector; `gradient` is the one
     that `step` would use, in the same order. `rounding` bounds what batch size and padding may
@@ -32,7 +34,7 @@ class EngineCase:
     """
 
     name: str
-    make: Callable[[], Engine]
+    make: Callable[..., Engine]
     sampler: Callable[[Any], Sampler]
     get: Callable[[Any], Floats]
     set: Callable[[Any, Floats], None]
@@ -46,10 +48,46 @@ def _set_fake(engine: FakeEngine, vector: Floats) -> None:
     engine.delta = vector.reshape(engine.delta.shape)
 
 
+def _make_local(model: Callable[[], Path]) -> Engine:
+    from strop.engines.local.engine import LocalConfig, LocalEngine
+    from strop.engines.local.learner import LearnerSettings
+    from strop.engines.local.weights import LoraShape
+
+    return LocalEngine(
+        LocalConfig(
+            model=str(model()),
+            lora=LoraShape(rank=2, targets=["q_proj", "v_proj", "up_proj"]),
+            learner=LearnerSettings(learning_rate=2e-2),
+            dtype="float32",
+            device="cpu",
+            slots=4,
+            max_length=64,
+        )
+    )
+
+
+def _get_local(engine: Any) -> Floats:
+    return np.concatenate([p.detach().double().numpy().ravel() for p in engine.learner.parameters])
+
+
+def _set_local(engine: Any, vector: Floats) -> None:
+    import torch
+
+    with torch.no_grad():
+        for p in engine.learner.parameters:
+            part, vector = vector[: p.numel()], vector[p.numel() :]
+            p.copy_(torch.from_numpy(part.reshape(p.shape)))
+
+
+def _gradient_local(engine: Any) -> Floats:
+    each = [p.grad.double().numpy().ravel() for p in engine.learner.parameters]
+    return np.concatenate(each) / sum(int(r.mask.sum()) for r in ROWS)
+
+
 CASES = [
     EngineCase(
         name="fake",
-        make=lambda: FakeEngine(FakeConfig(learning_rate=0.2)),
+        make=lambda model: FakeEngine(FakeConfig(learning_rate=0.2)),
         sampler=lambda engine: engine.sampler,
         get=lambda engine: engine.delta.ravel().copy(),
         set=_set_fake,
@@ -58,19 +96,39 @@ CASES = [
         finite_difference=1e-6,
         rounding=1e-12,
     ),
+    EngineCase(
+        name="local",
+        make=_make_local,
+        sampler=lambda engine: engine.sampler,
+        get=_get_local,
+        set=_set_local,
+        gradient=_gradient_local,
+        difference_step=1e-3,
+        finite_difference=3e-2,
+        rounding=1e-5,
+    ),
 ]
 
 
 @pytest.fixture(params=CASES, ids=lambda case: case.name)
-def case(request: pytest.FixtureRequest) -> EngineCase:
-    return request.param  # type: ignore[no-any-return]
+def case(request: pytest.FixtureRequest) -> Iterator[EngineCase]:
+    """The case, with a `make()` whose engines are closed after the test."""
+    if request.param.name != "fake":
+        request.getfixturevalue("one_thread")
+    made: list[Engine] = []
+
+    def make() -> Engine:
+        made.append(request.param.make(lambda: request.getfixturevalue("tiny_model")))
+        return made[-1]
+
+    yield replace(request.param, make=make)
+    for engine in made:
+        engine.close()
 
 
 @pytest.fixture
-def engine(case: EngineCase) -> Iterator[Engine]:
-    made = case.make()
-    yield made
-    made.close()
+def engine(case: EngineCase) -> Engine:
+    return case.make()
 
 
 def row(ids: Sequence[int], mask: Sequence[int], name: str = "t") -> Row:
@@ -158,6 +216,8 @@ def test_the_gradient_does_not_depend_on_how_rows_are_split(case: EngineCase) ->
 
 
 def test_no_advantage_and_no_mask_move_nothing(engine: Engine, case: EngineCase) -> None:
+    """Nor does the optimizer's momentum of a step before."""
+    train_once(engine)
     before = case.get(engine)
     silent = row([1, 2, 3], [0, 0, 0])
     engine.accumulate([*on_policy(engine, ROWS[:2]), silent], [0.0, 0.0, 5.0])
@@ -273,6 +333,46 @@ def test_what_the_sampler_says_is_what_the_scorer_says(engine: Engine, case: Eng
     sampled = asyncio.run(draw())
     scored = engine.logprobs([sampled], "policy")[0]
     np.testing.assert_allclose(scored, sampled.logprobs[sampled.mask], rtol=0, atol=published.probe_bound)
+
+
+def test_both_objectives_report_the_agreed_metrics(engine: Engine) -> None:
+    rows = on_policy(engine, ROWS)
+    learned = engine.accumulate(rows, ADVANTAGES)
+    assert set(learned) == {"tokens", "ratio", "mismatch", "clip_share", "loss"}
+    assert learned["tokens"] == 9.0
+    assert learned["ratio"] == pytest.approx(1.0, abs=1e-5)
+    assert learned["mismatch"] == pytest.approx(0.0, abs=1e-5)
+    assert learned["clip_share"] == 0.0
+    # ratio 1: minus the mean advantage over tokens, 2, 4, 2 and 1 of them
+    assert learned["loss"] == pytest.approx(-(2 * 1.0 - 4 * 0.5 + 2 * 0.25 - 1.5) / 9, abs=1e-5)
+    assert set(engine.accumulate(ROWS, ADVANTAGES, "supervised")) == {"tokens", "loss"}
+    assert engine.accumulate([row([1, 2], [0, 0])], [1.0]) == {"tokens": 0.0}
+    assert set(engine.step()) == {"grad_norm", "learning_rate"}
+
+
+def test_a_ratio_beyond_the_bound_is_clipped(engine: Engine) -> None:
+    """The policy has moved on and finds what was sampled e² times as likely: enough of that."""
+    train_once(engine)
+    sampled = [with_logprobs(r, lp - 2) for r, lp in zip(ROWS, engine.logprobs(ROWS, "policy"), strict=True)]
+    learned = engine.accumulate(sampled, [1.0] * len(ROWS))
+    assert learned["clip_share"] == 1.0
+    assert learned["ratio"] == pytest.approx(np.exp(2), rel=1e-4)
+    assert learned["mismatch"] == pytest.approx(2.0, rel=1e-4)
+    assert engine.step()["grad_norm"] == 0.0
+
+
+def test_a_step_without_a_token_is_an_error(engine: Engine) -> None:
+    with pytest.raises(EngineError, match="no token was accumulated"):
+        engine.step()
+
+
+def test_a_version_never_comes_back(engine: Engine, tmp_path: Path) -> None:
+    engine.save(tmp_path)
+    train_once(engine)
+    names = [engine.publish().name]
+    engine.load(tmp_path)
+    names.append(engine.publish().name)
+    assert len(set(names)) == 2
 
 
 def test_close_twice_is_fine(case: EngineCase) -> None:

@@ -269,6 +269,19 @@ def test_temperature_divides_logits() -> None:
         np.testing.assert_allclose(got, expected, atol=1e-5)
 
 
+def test_over_a_bfloat16_base_it_says_much_the_same() -> None:
+    """What "auto" takes on newer processors: the same start under both adapters, and a step that counts."""
+    torch.manual_seed(0)
+    base = LlamaForCausalLM(LlamaConfig(**SIZES)).eval().requires_grad_(False).to(torch.bfloat16)
+    own = Learner(adapted(base, LoraShape(rank=4), None, 0), LearnerSettings(learning_rate=1e-2))
+    start = values(own, "policy")
+    np.testing.assert_array_equal(start, values(own, "reference"))
+    np.testing.assert_allclose(start, values(learner(), "policy"), atol=0.05)
+    assert own.accumulate(sampled_now(own), ADVANTAGES)["mismatch"] < 0.05
+    assert own.step()["grad_norm"] > 0
+    assert np.abs(values(own, "policy") - start).max() > 1e-3
+
+
 def test_ids_outside_the_vocabulary_are_named() -> None:
     row = make_row([1, 64], [0, 1], name="attempt 7")
     with pytest.raises(InputError, match="attempt 7: token ids from 1 to 64, the model's vocabulary has 64"):

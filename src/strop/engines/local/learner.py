@@ -179,17 +179,32 @@ class Learner:
 
     def _hidden(self, packed: Pack) -> Tensor:
         dtype = self._head.dtype
-        bias = torch.zeros(packed.visible.shape, dtype=dtype, device=self.device)
-        bias.masked_fill_(~self._tensor(packed.visible), torch.finfo(dtype).min)
         with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=dtype == torch.bfloat16):
             output = self._body(
                 input_ids=self._tensor(packed.ids)[None],
-                attention_mask=bias[None, None],
+                attention_mask=self._attention(packed),
                 position_ids=self._tensor(packed.positions)[None],
                 use_cache=False,
             )
         hidden: Tensor = output.last_hidden_state[0]
         return hidden.to(dtype)
+
+    def _attention(self, packed: Pack) -> Tensor | dict[str, Tensor]:
+        """Additive masks [1, 1, T, T]: one, or one a kind of layer where some see a sliding window only."""
+        visible, depth = self._tensor(packed.visible), self._tensor(packed.positions)
+        config = self.model.get_base_model().config.get_text_config()
+        kinds = set(getattr(config, "layer_types", None) or ())
+        window = getattr(config, "sliding_window", None)
+        if window is None or kinds == {"full_attention"}:
+            return self._bias(visible)
+        near = self._bias(visible & (depth[:, None] - depth[None, :] < window))
+        if "full_attention" in kinds:
+            return {"full_attention": self._bias(visible), "sliding_attention": near}
+        return near
+
+    def _bias(self, visible: Tensor) -> Tensor:
+        bias = torch.zeros(visible.shape, dtype=self._head.dtype, device=self.device)
+        return bias.masked_fill_(~visible, torch.finfo(bias.dtype).min)[None, None]
 
     def _tensor(self, array: NDArray[Any]) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(array)).to(self.device)
