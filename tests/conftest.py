@@ -4,6 +4,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# How long an example takes says something of the machine, nothing of the code.
+settings.register_profile("strop", deadline=None)
+settings.load_profile("strop")
 
 
 @pytest.fixture(scope="session")

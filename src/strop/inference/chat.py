@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from strop.inference.sampling import Tokenizer
-from strop.inference.template import CALL_CLOSE, CALL_OPEN, render, shaped
+from strop.inference.template import CALL_CLOSE, CALL_OPEN, as_object, call_text, render, shaped, text_of
 from strop.trajectory.model import Message
 
 _OPENING = re.compile(rf"(?:{CALL_OPEN}\s*)+")
@@ -87,6 +87,19 @@ class Chat:
         """The text whose tokens `prompt` returns."""
         return self._render(messages, tools, generation_prompt=True)
 
+    def written(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> str:
+        """The text a model must sample for the last of these messages to be its reply.
+
+        As the template writes it where `parse` reads that back, else in strop's own words.
+        """
+        before = self.render_text(messages[:-1], tools)
+        whole = self._render(messages, tools, generation_prompt=False)
+        if whole.startswith(before) and whole.endswith(self._closing):
+            text = whole[len(before) : len(whole) - len(self._closing)]
+            if _says(self.parse(text, tools), messages[-1]):
+                return text
+        return _in_words(messages[-1])
+
     def parse(self, text: str, tools: Sequence[Mapping[str, Any]] = ()) -> Reply:
         """Read a sampled text. Without tools on offer, all of it is content.
 
@@ -137,6 +150,24 @@ class Chat:
 
     def _strips_reasoning(self, seen_ids: Sequence[int], head: str) -> bool:
         return head.count(_THINK_END) < self.tokenizer.decode(seen_ids).count(_THINK_END)
+
+
+def _says(reply: Reply, message: Message) -> bool:
+    """Whether a reply is this message, but for white space around the content and the ids of calls."""
+    read = [(call.name, as_object(call.arguments)) for call in reply.tool_calls]
+    meant = [(name, as_object(arguments)) for name, arguments in _calls_of(message)]
+    return read == meant and (reply.content or "").strip() == text_of(message.get("content")).strip()
+
+
+def _in_words(message: Message) -> str:
+    content = text_of(message.get("content"))
+    calls = [call_text(name, arguments) for name, arguments in _calls_of(message)]
+    return "\n".join([content, *calls] if content else calls)
+
+
+def _calls_of(message: Message) -> list[tuple[str, str]]:
+    functions = [call["function"] for call in message.get("tool_calls") or ()]
+    return [(function["name"], function["arguments"]) for function in functions]
 
 
 def _broken_spelling(found: re.Match[str]) -> str:

@@ -76,13 +76,14 @@ def _native(message: Message) -> dict[str, Any]:
         **message,
         "content": None if content is None else text_of(content),
         "tool_calls": [
-            {**call, "function": {**call["function"], "arguments": _object(call["function"]["arguments"])}}
+            {**call, "function": {**call["function"], "arguments": as_object(call["function"]["arguments"])}}
             for call in calls
         ],
     }
 
 
-def _object(arguments: str) -> Any:
+def as_object(arguments: str) -> Any:
+    """The JSON object that the arguments of a call are, or their text as it stands."""
     try:
         value = json.loads(arguments)
     except (ValueError, RecursionError):

@@ -8,7 +8,6 @@ import numpy as np
 
 from strop.errors import InputError
 from strop.inference.chat import Chat
-from strop.inference.template import call_text, text_of
 from strop.trajectory.model import Message, Trajectory, Turn
 from strop.trajectory.tokens import Row, rows
 
@@ -48,7 +47,8 @@ def rendered_turns(messages: Sequence[Message], tools: Sequence[Mapping[str, Any
             continue
         prompt = None if ids is None else chat.extend(ids, messages[:index], known, tools)
         prompt = prompt or chat.prompt(messages[:index], tools)
-        reply = [*chat.tokenizer.encode(reply_text(message), special=False), *end]
+        text = chat.written(messages[: index + 1], tools)
+        reply = [*chat.tokenizer.encode(text, special=False), *end]
         ids, known = [*prompt, *reply], index + 1
         turns.append(_turn(prompt, reply, index))
     return turns
@@ -62,15 +62,6 @@ def as_turns(trajectory: Trajectory, chat: Chat) -> Trajectory:
     if trajectory.turns:
         return trajectory
     return replace(trajectory, turns=tuple(rendered_turns(trajectory.messages, trajectory.tools, chat)))
-
-
-def reply_text(message: Message) -> str:
-    """The text a model must sample for its reply to be read as this assistant message."""
-    content = text_of(message.get("content"))
-    calls = [
-        call_text(c["function"]["name"], c["function"]["arguments"]) for c in message.get("tool_calls") or ()
-    ]
-    return "\n".join([content, *calls] if content else calls)
 
 
 def _turn(prompt: Sequence[int], reply: Sequence[int], index: int) -> Turn:
