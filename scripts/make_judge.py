@@ -90,7 +90,8 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--model", default="smollm2")
     parser.add_argument("--start", type=Path, required=True)
-    parser.add_argument("--batches", type=int, default=70)
+    parser.add_argument("--first", type=int, default=0, help="first batch; --start is then that batch's adapter")
+    parser.add_argument("--batches", type=int, default=72)
     options = parser.parse_args()
     model = resolve_model(options.model)
     chat = Chat(HFTokenizer.load(model))
@@ -100,7 +101,7 @@ def main() -> None:
     learner = Learner(peft, LearnerSettings(learning_rate=1e-3, micro_batch_tokens=768))
     probe = [verdict_weight(rows_of(2900 + i, rubric, chat)[0], chat) for i in range(12)]
     started = time.time()
-    for batch in range(options.batches):
+    for batch in range(options.first, options.batches):
         left = 1 - batch / options.batches
         learner.optimizer.param_groups[0]["lr"] = 1e-3 * min(1.0, (batch + 1) / 5, 3 * left)
         rows = [row for i in range(BATCH) for row in rows_of(batch * BATCH + i, rubric, chat)]
@@ -108,7 +109,7 @@ def main() -> None:
         metrics = learner.accumulate([*rows, *again], [1.0] * len(rows) + [2.0] * len(again), "supervised")
         learner.step()
         line = f"batch {batch + 1} loss {metrics['loss']:.3f} {time.time() - started:.0f} s"
-        if batch % 10 == 9:
+        if batch % 10 == 9 or batch == options.batches - 1:
             found = np.concatenate([s.logprobs for s in learner.score(probe, "policy")])
             share = (found > -0.69).mean()
             line += f" | probe: telling tokens {found.mean():.3f} nats, above one half {share:.3f}"

@@ -35,6 +35,7 @@ def engine(config: RunConfig) -> EmbeddedEngine:
     loss = LossSettings(
         clip_low=training.clip_low,
         clip_high=training.clip_high,
+        dual_clip=training.dual_clip,
         kl_coef=training.kl_coef,
         kl=training.kl,
         tis_cap=training.tis_cap,

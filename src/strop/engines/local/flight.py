@@ -111,6 +111,7 @@ class Flight:
             logprobs=tuple(drawn.logprob for drawn in self._drawn),
             finish_reason=self.finish_reason or "abort",
             version=self.request.served.version,
+            model=self.request.served.name,
             top=tuple(drawn.top for drawn in self._drawn) if asked else (),
             cached_tokens=self.cached,
         )

@@ -116,7 +116,8 @@ class Cohort(Generic[Asked]):
         for session in [s for s in self._live if s.shut and self._is_due(s) and not s.asks()]:
             self._live.remove(session)
             del self._by_name[session.name]
-        while self._waiting and len(self._live) < self.limit:
+        # A session that was excused holds nobody up: not its neighbours, nor those that wait to begin.
+        while self._waiting and sum(not session.loose for session in self._live) < self.limit:
             session = self._waiting.popleft()
             if session.shut and not session.asks():
                 del self._by_name[session.name]
