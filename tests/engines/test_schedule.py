@@ -111,6 +111,18 @@ def test_a_late_session_is_excused_once_and_never_waited_for_again() -> None:
     assert group.owing() == []
 
 
+def test_a_late_session_leaves_its_place_to_one_that_waits() -> None:
+    """Agents that hang, as many as there are places, must not keep the others from beginning."""
+    group = cohort("abcd", limit=2)
+    assert group.owing() == ["a", "b"]
+    assert group.excuse() == 2
+    assert group.owing() == ["c", "d"]
+    post(group, "cd")
+    assert admitted(group) == "cd"
+    post(group, "a")
+    assert admitted(group) == "a"
+
+
 def test_skip_jumps_to_the_next_due_step_only_while_nothing_runs() -> None:
     group = cohort("ab", limit=2)
     post(group, "ab")

@@ -5,7 +5,7 @@ import json
 
 import openai
 import pytest
-from conftest import KEY
+from gateway_bench import KEY
 
 HELLO = [{"role": "user", "content": "hello"}]
 

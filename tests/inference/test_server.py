@@ -7,7 +7,7 @@ import time
 
 import openai
 import pytest
-from conftest import KEY
+from gateway_bench import KEY
 
 from strop.errors import InputError
 from strop.inference.client import client, close_connections
