@@ -92,7 +92,6 @@ class EvaluationConfig(BaseModel):
     model_config = STRICT
 
     heldout: CountOrPath = Field(0, description="file of held-out scenarios, or how many to keep back")
-    every: int = Field(0, ge=0, description="evaluate after every so many steps; 0: before and after only")
     attempts: int = Field(1, ge=1, le=1024, description="attempts at each held-out scenario")
     judged_groups: int = Field(
         24, ge=0, description="held-out scenarios whose attempts are judged, to audit both graders"
