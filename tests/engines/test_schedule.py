@@ -17,7 +17,7 @@ class Ask:
 
 
 def cohort(names: str, limit: int) -> Cohort[Ask]:
-    return Cohort(list(names), limit)
+    return Cohort(list(names), limit, beat=1)
 
 
 def post(group: Cohort[Ask], names: str) -> None:
@@ -49,6 +49,22 @@ def test_next_request_is_due_two_steps_after_the_end_even_if_posted_early() -> N
     group.advance()
     assert group.owing() == []
     assert admitted(group) == "a"
+
+
+def test_requests_are_admitted_together_on_the_beat() -> None:
+    # Ends at steps 0 and 1 are due from steps 2 and 3 on: with a beat of 4, both at step 4.
+    group: Cohort[Ask] = Cohort(["a", "b"], 2, beat=4)
+    post(group, "ab")
+    assert admitted(group) == "ab"
+    group.ended("a")
+    group.advance()
+    group.ended("b")
+    post(group, "ab")
+    for _ in range(2):
+        group.advance()
+        assert admitted(group) == ""
+    group.advance()
+    assert admitted(group) == "ab"
 
 
 def test_an_owing_session_is_waited_for_only_from_the_step_it_is_due() -> None:
