@@ -19,6 +19,7 @@ from transformers import (
     Qwen2ForCausalLM,
 )
 
+from strop.engines.local.decoder import SlotDecoder
 from strop.engines.local.sampler import LocalSampler
 from strop.errors import EngineError, InputError
 from strop.inference.sampling import Sampled, SamplingParams
@@ -373,10 +374,9 @@ def test_logits_that_are_not_finite_fail_the_request_and_leave_the_slot_clean() 
     sampler.close()
 
 
-def test_a_crash_and_a_close_tell_whoever_waits() -> None:
-    model = make()
-    sampler = start(model)
-    model.forward = lambda **_: 1 / 0
+def test_a_crash_and_a_close_tell_whoever_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    sampler = start(make())
+    monkeypatch.setattr(SlotDecoder, "step", lambda *_: 1 / 0)
     with pytest.raises(EngineError, match="worker stopped: ZeroDivisionError"):
         asyncio.run(sampler.sample([1], SamplingParams(), model="policy"))
     with pytest.raises(EngineError, match="worker stopped"):

@@ -77,7 +77,9 @@ class TrainingConfig(BaseModel):
     learning_rate: float = Field(1e-4, gt=0, le=1, description="AdamW's learning rate")
     clip_low: float = Field(0.2, gt=0, lt=1, description="the probability ratio is clipped at 1 - clip_low")
     clip_high: float = Field(0.28, gt=0, le=10, description="and at 1 + clip_high")
-    dual_clip: float = Field(3.0, gt=1, description="bound of the loss of a token that did badly, in advantages")
+    dual_clip: float = Field(
+        3.0, gt=1, description="bound of the loss of a token that did badly, in advantages"
+    )
     kl_coef: float = Field(0.0, ge=0, le=10, description="weight of the KL divergence to the reference")
     kl: Literal["k1", "k2", "k3"] = Field("k3", description="estimator of that divergence")
     max_grad_norm: float = Field(1.0, gt=0, description="the gradient is scaled down to this norm")

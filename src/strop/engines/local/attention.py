@@ -128,18 +128,35 @@ def slot_attention(
         raise UnsupportedAttention(", ".join(extra) or "attention without slots")
     layer = module.layer_idx
     assert isinstance(layer, int)
+    return attend(layer, query, key, value, placement, scaling=scaling, window=sliding_window), None
+
+
+def attend(
+    layer: int,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    placement: Placement,
+    *,
+    scaling: float,
+    window: int | None,
+) -> Tensor:
+    """Write keys and values [R, kv_heads, T, head_dim] into their slots and let the queries attend.
+
+    Returns [R, T, heads, head_dim].
+    """
     placement.write(layer, key, value)
     keys, values = (
         placement.read(placement.layers[layer].keys),
         placement.read(placement.layers[layer].values),
     )
     if placement.length > 1:
-        mask = placement.mask(sliding_window, query.dtype)
-        return _prefill(query, torch.cat(keys, 2), torch.cat(values, 2), mask, scaling), None
-    folded = placement.spread((query * scaling).view(query.shape[0], key.shape[1], -1, query.shape[3]))
-    out = _decode(folded, keys, values, placement.mask(sliding_window, torch.float32))
+        mask = placement.mask(window, query.dtype)
+        return _prefill(query, torch.cat(keys, 2), torch.cat(values, 2), mask, scaling)
+    folded = placement.spread((query * scaling).reshape(query.shape[0], key.shape[1], -1, query.shape[3]))
+    out = _decode(folded, keys, values, placement.mask(window, torch.float32))
     out = out.view(placement.lanes, 1, *query.shape[1::2])
-    return out[placement.rows] if placement.scattered else out, None
+    return out[placement.rows] if placement.scattered else out
 
 
 def _decode(query: Tensor, keys: Sequence[Tensor], values: Sequence[Tensor], mask: Tensor) -> Tensor:

@@ -2,9 +2,10 @@
 
 A cohort counts its own decode steps. A session whose request ended at step s owes its next one at the
 first beat, every fourth step, from step s + 2 on: reading new prompts costs a pass over all weights, so
-those of several sessions are read together. Nothing of the cohort moves beyond that step until the session has asked or was shut. Sessions
-start in the order given while fewer than `limit` are live. What a session does too early is kept until it
-is due; what it does too late is excused by the caller, and such a session is never waited for again.
+those of several sessions are read together. Nothing of the cohort moves beyond that step until the session
+has asked or was shut. Sessions start in the order given while fewer than `limit` are live. What a session
+does too early is kept until it is due; what it does too late is excused by the caller, and such a session
+is never waited for again.
 """
 
 from collections import deque

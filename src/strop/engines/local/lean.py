@@ -1,0 +1,137 @@
+"""Llama's forward pass over slots, with as few operations as it takes.
+
+Decoding a small model on a CPU is bound by the number of operations, not by their size: of a step of
+one row, five sixths is overhead. So projections that read the same input are one matrix, residuals
+are added inside the product, and no module is called. It reads the model's own weights; the query, key
+and value weights become views of one tensor, so nothing is held twice.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from strop.engines.local.attention import Placement, attend
+
+KINDS = ("llama", "qwen2", "mistral")
+TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.6}
+"""Nats. In bfloat16 both passes are up to 0.25 from float32; another architecture is off by several."""
+COMPARED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """Weights of one block: `qkv` and `gate_up` are stacked by output."""
+
+    norm: Tensor
+    qkv: Tensor
+    qkv_bias: Tensor | None
+    out: Tensor
+    mlp_norm: Tensor
+    gate_up: Tensor
+    down: Tensor
+    window: int | None
+
+
+class LeanLlama:
+    """The body and head of a Llama-shaped transformers model; see `lean_for`."""
+
+    def __init__(self, model: Any) -> None:
+        body, config = model.base_model, model.config
+        self.heads, self.kv_heads = config.num_attention_heads, config.num_key_value_heads
+        self.width = body.layers[0].self_attn.head_dim
+        self.epsilon = config.rms_norm_eps
+        self.scaling = body.layers[0].self_attn.scaling
+        self._embed, self._norm = body.embed_tokens.weight, body.norm.weight
+        self._head = model.get_output_embeddings().weight
+        self._rotary = body.rotary_emb
+        self._blocks = [_block(layer) for layer in body.layers]
+
+    def hidden(self, ids: Tensor, placement: Placement) -> Tensor:
+        """[R, T, d] states before the final norm, for token ids [R, T] that `placement` puts into slots."""
+        rows, length = ids.shape
+        states = F.embedding(ids, self._embed)
+        cos, sin = (part[:, :, None] for part in self._rotary(states, placement.positions))
+        flat = states.view(rows * length, -1)
+        for index, block in enumerate(self._blocks):
+            flat = self._block_forward(index, block, flat, cos, sin, placement)
+        return flat.view(rows, length, -1)
+
+    def logits(self, ids: Tensor, placement: Placement) -> Tensor:
+        """[R, V] logits, in the weights' number format, at the last token of each row."""
+        last = self.hidden(ids, placement)[:, -1]
+        return F.linear(self._normed(last, self._norm), self._head)
+
+    def _block_forward(
+        self, index: int, block: _Block, flat: Tensor, cos: Tensor, sin: Tensor, placement: Placement
+    ) -> Tensor:
+        rows, length = placement.positions.shape
+        mixed = F.linear(self._normed(flat, block.norm), block.qkv, block.qkv_bias)
+        heads = mixed.view(rows, length, self.heads + 2 * self.kv_heads, self.width)
+        turned, value = torch.split(heads, [self.heads + self.kv_heads, self.kv_heads], dim=2)
+        low, high = turned.chunk(2, dim=-1)
+        turned = torch.addcmul(turned * cos, torch.cat((-high, low), dim=-1), sin).transpose(1, 2)
+        query, key = torch.split(turned, [self.heads, self.kv_heads], dim=1)
+        seen = attend(
+            index, query, key, value.transpose(1, 2), placement, scaling=self.scaling, window=block.window
+        )
+        flat = torch.addmm(flat, seen.reshape(rows * length, -1), block.out)
+        gate, up = F.linear(self._normed(flat, block.mlp_norm), block.gate_up).chunk(2, dim=-1)
+        return torch.addmm(flat, F.silu(gate).mul_(up), block.down)
+
+    def _normed(self, states: Tensor, weight: Tensor) -> Tensor:
+        # In float32, as the model does it: some tokens have states of thousands.
+        return (
+            F.rms_norm(states.float(), (states.shape[-1],), None, self.epsilon).to(states.dtype).mul_(weight)
+        )
+
+
+def lean_for(model: Any) -> LeanLlama | None:
+    """The lean form of a model whose blocks are plain Llama blocks; None for any other.
+
+    The caller must have checked the result against the model's own forward pass: see `agrees`.
+    """
+    config = model.config
+    plain = config.model_type in KINDS and getattr(config, "hidden_act", "") == "silu"
+    if (
+        not plain
+        or getattr(config, "mlp_bias", False)
+        or model.base_model.layers[0].self_attn.o_proj.bias is not None
+    ):
+        return None
+    return LeanLlama(model)
+
+
+def agrees(one: Tensor, other: Tensor) -> bool:
+    """Whether two [R, V] logits are the same but for rounding, as log-probs of the likeliest tokens."""
+    mine, theirs = torch.log_softmax(one.float(), -1), torch.log_softmax(other.float(), -1)
+    likely = theirs.topk(min(COMPARED, theirs.shape[1])).indices
+    apart = (mine - theirs).abs().gather(1, likely)
+    return bool((apart <= TOLERANCE.get(one.dtype, TOLERANCE[torch.bfloat16])).all())
+
+
+def _block(layer: Any) -> _Block:
+    attention, mlp = layer.self_attn, layer.mlp
+    biases = [p.bias for p in (attention.q_proj, attention.k_proj, attention.v_proj)]
+    return _Block(
+        norm=layer.input_layernorm.weight,
+        qkv=_stacked(attention.q_proj, attention.k_proj, attention.v_proj),
+        qkv_bias=None if biases[0] is None else torch.cat(biases),
+        out=attention.o_proj.weight.t(),
+        mlp_norm=layer.post_attention_layernorm.weight,
+        gate_up=_stacked(mlp.gate_proj, mlp.up_proj),
+        down=mlp.down_proj.weight.t(),
+        window=getattr(attention, "sliding_window", None),
+    )
+
+
+@torch.no_grad()
+def _stacked(*projections: nn.Linear) -> Tensor:
+    """The projections' weights as one [sum of outputs, inputs] tensor; theirs become views of it."""
+    whole = torch.cat([projection.weight for projection in projections])
+    parts = torch.split(whole, [projection.weight.shape[0] for projection in projections])
+    for projection, part in zip(projections, parts, strict=True):
+        projection.weight = nn.Parameter(part, requires_grad=False)
+    return whole
