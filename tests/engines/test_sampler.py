@@ -382,6 +382,7 @@ def test_a_crash_and_a_close_tell_whoever_waits(monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(EngineError, match="worker stopped"):
         asyncio.run(sampler.sample([1], SamplingParams(), model="policy"))
     sampler.close()
+    monkeypatch.undo()
 
     closing = start(make())
 

@@ -40,7 +40,8 @@ class Placement:
     """Where the R rows of one forward pass of T tokens each live.
 
     `slots`: R distinct slot numbers. `starts`: [R], position of each row's first token; a token sees its
-    slot's positions up to its own. Indices and masks are made once and shared by all layers.
+    slot's positions up to its own. Indices and masks are made once and shared by all layers. The first
+    `shared` chunks hold the same tokens in all these slots: decoding reads them from one slot only.
     """
 
     layers: Sequence[LayerCache]
@@ -48,6 +49,7 @@ class Placement:
     starts: Sequence[int]
     length: int
     device: torch.device
+    shared: int = 0
     positions: Tensor = field(init=False)
     rows: Tensor = field(init=False)
     chunks: int = field(init=False)
@@ -78,10 +80,12 @@ class Placement:
             held.values[chunk][slots, :, offsets] = value[rows, columns]
 
     def read(self, chunks: Sequence[Tensor]) -> list[Tensor]:
-        """What the lanes hold: for each chunk [lanes, kv_heads, CHUNK, head_dim], dense."""
+        """What the lanes hold: for each chunk [lanes, kv_heads, CHUNK, head_dim], dense; [1, …] if shared."""
+        common = [chunk[self.slots[0]][None] for chunk in chunks[: self.shared]]
+        own = chunks[self.shared : self.chunks]
         if self._aligned or self.scattered:
-            return [chunk[: self.lanes] for chunk in chunks[: self.chunks]]
-        return [chunk.index_select(0, self.rows) for chunk in chunks[: self.chunks]]
+            return common + [chunk[: self.lanes] for chunk in own]
+        return common + [chunk.index_select(0, self.rows) for chunk in own]
 
     def spread(self, rows: Tensor) -> Tensor:
         """[R, ...] rows moved to their lanes; lanes in no use hold zeros."""
@@ -155,23 +159,27 @@ def attend(
         return _prefill(query, torch.cat(keys, 2), torch.cat(values, 2), mask, scaling)
     folded = placement.spread((query * scaling).reshape(query.shape[0], key.shape[1], -1, query.shape[3]))
     out = _decode(folded, keys, values, placement.mask(window, torch.float32))
-    out = out.view(placement.lanes, 1, *query.shape[1::2])
+    out = out.reshape(placement.lanes, 1, *query.shape[1::2])
     return out[placement.rows] if placement.scattered else out
 
 
 def _decode(query: Tensor, keys: Sequence[Tensor], values: Sequence[Tensor], mask: Tensor) -> Tensor:
     """[lanes, kv_heads, queries of one key head, head_dim], scaled, over chunks of keys and values."""
-    queries = query.flatten(0, 1)
-    scores = torch.cat(
-        [torch.bmm(queries, chunk.flatten(0, 1).transpose(1, 2)) for chunk in keys], -1
-    ).float()
-    scores.view(*query.shape[:3], -1).add_(mask)
-    weights = torch.softmax(scores, dim=-1).to(query.dtype)
-    out = torch.zeros_like(queries)
+    scores = torch.cat([_product(query, chunk.transpose(2, 3)) for chunk in keys], -1).float()
+    weights = torch.softmax(scores.add_(mask), dim=-1).to(query.dtype)
+    out = torch.zeros_like(query)
     for number, chunk in enumerate(values):
-        part = weights[..., number * CHUNK : (number + 1) * CHUNK]
-        out += torch.bmm(part, chunk.flatten(0, 1))
+        out += _product(weights[..., number * CHUNK : (number + 1) * CHUNK], chunk)
     return out
+
+
+def _product(rows: Tensor, held: Tensor) -> Tensor:
+    """[lanes, kv_heads, q, m] times [lanes or 1, kv_heads, m, n]; one matrix a key head where shared."""
+    lanes, heads, count, _ = rows.shape
+    if held.shape[0] == lanes:
+        return torch.bmm(rows.flatten(0, 1), held.flatten(0, 1)).view(lanes, heads, count, -1)
+    together = rows.transpose(0, 1).reshape(heads, lanes * count, -1)
+    return torch.bmm(together, held[0]).view(heads, lanes, count, -1).transpose(0, 1)
 
 
 def _prefill(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor, scaling: float) -> Tensor:

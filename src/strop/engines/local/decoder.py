@@ -11,7 +11,7 @@ from torch import Tensor
 from strop.engines.local import attention
 from strop.engines.local.attention import Placement
 from strop.engines.local.lean import LeanLlama, agrees, lean_for
-from strop.engines.local.slots import Bank, CacheShape, Slot
+from strop.engines.local.slots import Bank, CacheShape, Slot, shared_chunks
 
 PIECE = 2048
 
@@ -72,7 +72,7 @@ class SlotDecoder:
                 piece.slot.ids.extend(piece.ids)
 
     def step(self, bank: Bank, slots: Sequence[Slot], tokens: Sequence[int]) -> Tensor:
-        ids, placement = self._placed(bank, slots, [[token] for token in tokens])
+        ids, placement = self._placed(bank, slots, [[token] for token in tokens], shared_chunks(slots))
         if self._lean is not None:
             logits = self._lean.logits(ids, placement)
         else:
@@ -98,7 +98,9 @@ class SlotDecoder:
             own = self._forward(self.model, *probe(), logits_to_keep=1).logits[:, -1]
             self._lean = lean if agrees(lean.logits(*probe()), own) else None
 
-    def _placed(self, bank: Bank, slots: Sequence[Slot], rows: list[list[int]]) -> tuple[Tensor, Placement]:
+    def _placed(
+        self, bank: Bank, slots: Sequence[Slot], rows: list[list[int]], shared: int = 0
+    ) -> tuple[Tensor, Placement]:
         starts = [len(slot.ids) for slot in slots]
         bank.reserve(max(starts) + len(rows[0]))
         placement = Placement(
@@ -107,6 +109,7 @@ class SlotDecoder:
             starts=starts,
             length=len(rows[0]),
             device=self.device,
+            shared=shared,
         )
         return torch.tensor(rows, device=self.device), placement
 

@@ -47,7 +47,9 @@ class LeanLlama:
         self._embed, self._norm = body.embed_tokens.weight, body.norm.weight
         self._head = model.get_output_embeddings().weight
         self._rotary = body.rotary_emb
-        self._blocks = [_block(layer) for layer in body.layers]
+        # Mistral keeps the window in its config only, Qwen2 in the layers that have one.
+        window = config.sliding_window if config.model_type == "mistral" else None
+        self._blocks = [_block(layer, window) for layer in body.layers]
 
     def hidden(self, ids: Tensor, placement: Placement) -> Tensor:
         """[R, T, d] states before the final norm, for token ids [R, T] that `placement` puts into slots."""
@@ -112,7 +114,7 @@ def agrees(one: Tensor, other: Tensor) -> bool:
     return bool((apart <= TOLERANCE.get(one.dtype, TOLERANCE[torch.bfloat16])).all())
 
 
-def _block(layer: Any) -> _Block:
+def _block(layer: Any, window: int | None) -> _Block:
     attention, mlp = layer.self_attn, layer.mlp
     biases = [p.bias for p in (attention.q_proj, attention.k_proj, attention.v_proj)]
     return _Block(
@@ -123,7 +125,7 @@ def _block(layer: Any) -> _Block:
         mlp_norm=layer.post_attention_layernorm.weight,
         gate_up=_stacked(mlp.gate_proj, mlp.up_proj),
         down=mlp.down_proj.weight.t(),
-        window=getattr(attention, "sliding_window", None),
+        window=getattr(attention, "sliding_window", window),
     )
 
 

@@ -1,6 +1,6 @@
 """Key/value slots: the tensors, and which token ids each slot holds.
 
-Positions are cut into chunks of 128, each a tensor of its own for all slots: the cache grows without
+Positions are cut into chunks of 64, each a tensor of its own for all slots: the cache grows without
 moving what is there, and the matrix products over a chunk read dense memory, which they need to be fast.
 """
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-CHUNK = 128
+CHUNK = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +41,18 @@ class Slot:
     session: str | None = None
     busy: bool = False
     used: int = 0
+
+
+def shared_chunks(slots: Sequence[Slot]) -> int:
+    """How many leading chunks hold the same tokens in all of these slots; 0 for a single one."""
+    first, *others = (slot.ids for slot in slots)
+    shared = 0
+    while others and (shared + 1) * CHUNK <= len(first):
+        part = slice(shared * CHUNK, (shared + 1) * CHUNK)
+        if any(ids[part] != first[part] for ids in others):
+            break
+        shared += 1
+    return shared
 
 
 def common_length(one: Sequence[int], other: Sequence[int]) -> int:

@@ -1,0 +1,94 @@
+"""The lean pass and shared chunks give what the model itself gives."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from transformers import (
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+)
+
+from strop.engines.local.decoder import Piece, SlotDecoder
+from strop.engines.local.lean import agrees, lean_for
+from strop.engines.local.slots import CHUNK, Slot, shared_chunks
+
+SIZES = {
+    "vocab_size": 96,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "initializer_range": 0.2,
+}
+FAMILIES: dict[str, Callable[[], Any]] = {
+    "llama": lambda: LlamaForCausalLM(LlamaConfig(**SIZES)),
+    "tied": lambda: LlamaForCausalLM(LlamaConfig(**SIZES, tie_word_embeddings=True)),
+    "qwen2": lambda: Qwen2ForCausalLM(Qwen2Config(**SIZES)),
+    "sliding": lambda: MistralForCausalLM(MistralConfig(**SIZES, sliding_window=50)),
+}
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("family", list(FAMILIES))
+def test_steps_after_a_shared_prefix_equal_a_fresh_forward_pass(family: str) -> None:
+    torch.manual_seed(1)
+    model = FAMILIES[family]().eval()
+    twin = FAMILIES[family]().eval()
+    twin.load_state_dict(model.state_dict())
+    decoder = SlotDecoder(model)
+    decoder.quicken()
+    assert decoder._lean is not None
+    common = torch.randint(0, 96, (CHUNK + 6,)).tolist()
+    prompts = [[*common, *torch.randint(0, 96, (size,)).tolist()] for size in (3, 9, 70)]
+    bank = decoder.bank(5)
+    slots = [bank.take(prompt, str(number)) for number, prompt in enumerate(prompts)]
+    decoder.fill(bank, [Piece(s, p[:-1]) for s, p in zip(slots, prompts, strict=True)])
+    assert shared_chunks([s for s in slots if s]) == 1
+    logits = decoder.step(bank, slots, [prompt[-1] for prompt in prompts])
+    for row, prompt in zip(logits, prompts, strict=True):
+        expected = twin(torch.tensor([prompt])).logits[0, -1]
+        assert torch.allclose(row, expected, atol=1e-4)
+
+
+def test_other_architectures_have_no_lean_pass() -> None:
+    small = GPT2Config(vocab_size=50, n_embd=16, n_layer=1, n_head=2)
+    assert lean_for(GPT2LMHeadModel(small)) is None
+
+
+def test_a_lean_pass_that_disagrees_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    decoder = SlotDecoder(FAMILIES["llama"]().eval())
+    monkeypatch.setattr("strop.engines.local.lean.LeanLlama.logits", lambda *_: torch.zeros(1, 96))
+    decoder.quicken()
+    assert decoder._lean is None
+
+
+def test_agreement_is_of_the_likeliest_tokens() -> None:
+    one = torch.tensor([[5.0, 4.0, -30.0, -30.0, -30.0, -40.0]])
+    rare, first = one.clone(), one.clone()
+    rare[0, 5] = -35.0
+    first[0, 0] = 6.0
+    assert agrees(one, rare)
+    assert not agrees(one, first)
+
+
+@pytest.mark.parametrize(
+    ("lists", "expected"),
+    [
+        ([[1] * CHUNK], 0),
+        ([[1] * CHUNK, [1] * CHUNK], 1),
+        ([[1] * (CHUNK - 1), [1] * CHUNK], 0),
+        ([[1] * (3 * CHUNK), [1] * (2 * CHUNK + 5), [1] * (2 * CHUNK) + [2] * CHUNK], 2),
+        ([[2] + [1] * CHUNK, [1] * (CHUNK + 1)], 0),
+    ],
+)
+def test_shared_chunks_by_hand(lists: list[list[int]], expected: int) -> None:
+    assert shared_chunks([Slot(number=n, ids=ids) for n, ids in enumerate(lists)]) == expected
