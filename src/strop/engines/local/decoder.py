@@ -65,7 +65,7 @@ class SlotDecoder:
             padded = [piece.ids + [0] * (longest - len(piece.ids)) for piece in batch]
             ids, placement = self._placed(bank, [piece.slot for piece in batch], padded)
             if self._lean is not None:
-                self._lean.hidden(ids, placement)
+                self._lean.hidden(ids, placement, _real(batch, longest, self.device))
             else:
                 self._forward(self.body, ids, placement)
             for piece in batch:
@@ -186,6 +186,14 @@ def _cache_shape(model: Any) -> CacheShape:
         dtype=model.dtype,
         device=model.device,
     )
+
+
+def _real(batch: Sequence[Piece], longest: int, device: torch.device) -> Tensor | None:
+    """Places of the pieces' tokens in rows padded to the longest; None without padding."""
+    if all(len(piece.ids) == longest for piece in batch):
+        return None
+    places = [range(row * longest, row * longest + len(piece.ids)) for row, piece in enumerate(batch)]
+    return torch.tensor([place for some in places for place in some], device=device)
 
 
 def _batches(pieces: Sequence[Piece]) -> list[list[Piece]]:

@@ -6,6 +6,7 @@ are added inside the product, and no module is called. It reads the model's own 
 and value weights become views of one tensor, so nothing is held twice.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,26 +52,36 @@ class LeanLlama:
         window = config.sliding_window if config.model_type == "mistral" else None
         self._blocks = [_block(layer, window) for layer in body.layers]
 
-    def hidden(self, ids: Tensor, placement: Placement) -> Tensor:
-        """[R, T, d] states before the final norm, for token ids [R, T] that `placement` puts into slots."""
-        rows, length = ids.shape
-        states = F.embedding(ids, self._embed)
-        cos, sin = (part[:, :, None] for part in self._rotary(states, placement.positions))
-        flat = states.view(rows * length, -1)
+    def hidden(self, ids: Tensor, placement: Placement, real: Tensor | None = None) -> Tensor:
+        """[N, d] states before the final norm, for token ids [R, T] that `placement` puts into slots.
+
+        `real` [N] are the places, in rows one after the other, that are no padding; None: all are.
+        Padding takes part in attention only, where rows have to be of one length.
+        """
+        states = F.embedding(ids.flatten() if real is None else ids.flatten()[real], self._embed)
+        turn = tuple(part[:, :, None] for part in self._rotary(states, placement.positions))
         for index, block in enumerate(self._blocks):
-            flat = self._block_forward(index, block, flat, cos, sin, placement)
-        return flat.view(rows, length, -1)
+            states = self._block_forward(index, block, states, turn, placement, real)
+        return states
 
     def logits(self, ids: Tensor, placement: Placement) -> Tensor:
         """[R, V] logits, in the weights' number format, at the last token of each row."""
-        last = self.hidden(ids, placement)[:, -1]
+        last = self.hidden(ids, placement).view(*ids.shape, -1)[:, -1]
         return F.linear(self._normed(last, self._norm), self._head)
 
     def _block_forward(
-        self, index: int, block: _Block, flat: Tensor, cos: Tensor, sin: Tensor, placement: Placement
+        self,
+        index: int,
+        block: _Block,
+        flat: Tensor,
+        turn: Sequence[Tensor],
+        placement: Placement,
+        real: Tensor | None,
     ) -> Tensor:
-        rows, length = placement.positions.shape
+        (rows, length), (cos, sin) = placement.positions.shape, turn
         mixed = F.linear(self._normed(flat, block.norm), block.qkv, block.qkv_bias)
+        if real is not None:
+            mixed = mixed.new_zeros((rows * length, mixed.shape[1])).index_copy_(0, real, mixed)
         heads = mixed.view(rows, length, self.heads + 2 * self.kv_heads, self.width)
         turned, value = torch.split(heads, [self.heads + self.kv_heads, self.kv_heads], dim=2)
         low, high = turned.chunk(2, dim=-1)
@@ -79,7 +90,8 @@ class LeanLlama:
         seen = attend(
             index, query, key, value.transpose(1, 2), placement, scaling=self.scaling, window=block.window
         )
-        flat = torch.addmm(flat, seen.reshape(rows * length, -1), block.out)
+        seen = seen.reshape(rows * length, -1)
+        flat = torch.addmm(flat, seen if real is None else seen[real], block.out)
         gate, up = F.linear(self._normed(flat, block.mlp_norm), block.gate_up).chunk(2, dim=-1)
         return torch.addmm(flat, F.silu(gate).mul_(up), block.down)
 
