@@ -45,7 +45,7 @@ from strop.trajectory.tokens import Row
 
 SCHEMA = 1
 STATE = {"policy_version", "on_policy", "probe"}
-PROBE_BOUND = {torch.float32: 1e-3, torch.bfloat16: 0.2}
+PROBE_BOUND = {torch.float32: 1e-3, torch.bfloat16: 0.35}
 POLICY = "policy"
 T = TypeVar("T")
 
