@@ -85,7 +85,7 @@ def test_unknown_key_names_file_table_key_and_the_nearest(run_file: Path) -> Non
 
 def test_unknown_key_without_a_near_one_lists_the_known(run_file: Path) -> None:
     text = refusal(run_file, ROLLOUT + "[lora]\nxyzzy = 1\n")
-    assert text == "run.toml: [lora] xyzzy: unknown key; known keys: rank, alpha, targets"
+    assert text == "run.toml: [lora] xyzzy: unknown key; known keys: rank, alpha, targets, first_layer"
 
 
 def test_unknown_table(run_file: Path) -> None:

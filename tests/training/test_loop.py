@@ -393,8 +393,16 @@ def test_progress_names_every_stage_in_order_and_estimates_the_rest(tmp_path: Pa
 
 def test_published_is_what_the_engine_said(tmp_path: Path) -> None:
     plan = plan_for(tmp_path / "run", steps=1)
-    said = Published(version=9, name="x@9", probe_gap=0.25, probe_bound=0.5, seconds=3.0)
+    said = Published(
+        version=9, name="x@9", probe_gap=0.25, probe_bound=0.5, probe_separation=1.5, seconds=3.0
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plan.engine, "publish", lambda: said)
         line = asyncio.run(train(plan)).lines[0]
-    assert line["published"] == {"version": 9, "name": "x@9", "probe_gap": 0.25, "probe_bound": 0.5}
+    assert line["published"] == {
+        "version": 9,
+        "name": "x@9",
+        "probe_gap": 0.25,
+        "probe_bound": 0.5,
+        "probe_separation": 1.5,
+    }
