@@ -17,7 +17,7 @@ from strop.inference.sampling import SamplingParams
 from strop.seeds import derive
 from strop.store import checkpoints
 from strop.store.run import Run
-from strop.training.loop import TrainPlan, part, train
+from strop.training.loop import TrainPlan, _parts, part, train
 from strop.training.progress import STAGES, Progress
 from strop.trajectory.model import Group, Trajectory, Turn
 
@@ -406,3 +406,27 @@ def test_published_is_what_the_engine_said(tmp_path: Path) -> None:
         "probe_bound": 0.5,
         "probe_separation": 1.5,
     }
+
+
+@pytest.mark.parametrize(
+    ("rows", "updates", "expected"),
+    [(7, 1, [(0, 7)]), (7, 3, [(0, 2), (2, 4), (4, 7)]), (2, 5, [(0, 1), (1, 2)])],
+)
+def test_rows_are_shared_out_to_updates(rows: int, updates: int, expected: list[tuple[int, int]]) -> None:
+    assert [(part.start, part.stop) for part in _parts(rows, updates)] == expected
+
+
+def test_several_updates_train_every_row_once(tmp_path: Path) -> None:
+    plan = replace(plan_for(tmp_path / "run", steps=1), updates=3)
+    seen: list[int] = []
+    steps: list[int] = []
+    accumulate, step = plan.engine.accumulate, plan.engine.step
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            plan.engine, "accumulate", lambda rows, adv: seen.append(len(rows)) or accumulate(rows, adv)
+        )
+        patch.setattr(plan.engine, "step", lambda: steps.append(1) or step())
+        line = asyncio.run(train(plan)).lines[0]
+    assert sum(seen) == line["rows"]
+    assert len(steps) == len(seen) == min(3, line["rows"])
+    assert line["engine"]["tokens"] == line["trained_tokens"]

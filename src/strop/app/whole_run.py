@@ -175,6 +175,7 @@ async def _train(stage: _Stage, *, resume: bool) -> None:
         steps=steps,
         resume=resume,
         rule=building.rule(config),
+        updates=config.training.updates_per_step,
         max_judge_failures=config.judge.max_failures_in_a_row,
         progress=told,
     )

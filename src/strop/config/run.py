@@ -74,6 +74,9 @@ class TrainingConfig(BaseModel):
     steps: int = Field(12, ge=1, description="training steps")
     loss: Literal["grpo"] = Field("grpo", description="loss by the name of its paper")
     scale: Literal["std", "none", "rank"] = Field("std", description="how a group's scores are scaled")
+    updates_per_step: int = Field(
+        1, ge=1, description="optimizer steps that share a training step's attempts, each on a part of them"
+    )
     learning_rate: float = Field(1e-4, gt=0, le=1, description="AdamW's learning rate")
     clip_low: float = Field(0.2, gt=0, lt=1, description="the probability ratio is clipped at 1 - clip_low")
     clip_high: float = Field(0.28, gt=0, le=10, description="and at 1 + clip_high")

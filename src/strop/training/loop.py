@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from strop.engine import Engine, Published
@@ -25,7 +26,8 @@ class TrainPlan:
     `collect(step)` gives the attempts of a step and `score(groups, step)` the same groups judged:
     every trajectory with a score or a reason why not. Both must depend on the step and the served
     policy alone, then a resumed run repeats an uninterrupted one. `max_judge_failures` groups in a
-    row without a verdict stop the run (0: never). `now` is the clock that times the stages.
+    row without a verdict stop the run (0: never). `updates` optimizer steps share the rows of a step,
+    each on a part of them. `now` is the clock that times the stages.
     """
 
     collect: Callable[[int], Awaitable[Sequence[Group]]]
@@ -36,6 +38,7 @@ class TrainPlan:
     start_step: int = 0
     resume: bool = False
     rule: AdvantageRule = field(default_factory=AdvantageRule)
+    updates: int = 1
     max_judge_failures: int = 8
     keep_checkpoints: int = 2
     progress: OnProgress = ignore
@@ -72,7 +75,7 @@ async def train(plan: TrainPlan) -> TrainResult:
         async with clock.stage("advantages", step):
             batch = training_batch(groups, plan.rule)
         async with clock.stage("update", step):
-            update = _update(plan.engine, batch)
+            update = _update(plan.engine, batch, plan.updates)
         line = step_line(step, groups, batch, update)
         published = await _keep_and_publish(plan, line, clock) if update.skipped is None else None
         plan.run.append_step(finished_line(line, published, clock.seconds))
@@ -97,14 +100,31 @@ async def _keep_and_publish(plan: TrainPlan, line: dict[str, Any], clock: StageC
         return plan.engine.publish()
 
 
-def _update(engine: Engine, batch: Batch) -> Update:
+def _update(engine: Engine, batch: Batch, updates: int) -> Update:
     if not batch.rows:
         return Update(metrics={}, skipped=why_skipped(batch))
-    learned = engine.accumulate(batch.rows, batch.advantages)
+    parts = [_one_update(engine, batch, rows) for rows in _parts(len(batch.rows), updates)]
+    tokens = sum(part["tokens"] for part in parts)
+    means = {
+        name: sum(part[name] * part["tokens"] for part in parts) / tokens if tokens else 0.0
+        for name in parts[0]
+    }
+    return Update(metrics={**means, "tokens": tokens})
+
+
+def _one_update(engine: Engine, batch: Batch, rows: slice) -> dict[str, float]:
+    learned = engine.accumulate(batch.rows[rows], batch.advantages[rows])
     unsound = [name for name, value in learned.items() if not math.isfinite(value)]
     if unsound:
         raise EngineError(f"update: {', '.join(unsound)} not finite; lower the learning rate and resume")
-    return Update(metrics={**learned, **engine.step()})
+    return {**learned, **engine.step()}
+
+
+def _parts(rows: int, updates: int) -> list[slice]:
+    """`rows` cut into `updates` neighbouring parts of nearly equal size; fewer where there are fewer rows."""
+    count = min(rows, updates)
+    edges = [rows * part // count for part in range(count + 1)]
+    return [slice(low, high) for low, high in pairwise(edges)]
 
 
 def _stop_if_dead(watch: JudgeWatch, groups: Sequence[Group], step: int, run: Run) -> None:
