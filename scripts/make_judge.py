@@ -27,16 +27,19 @@ from strop.trajectory.model import Trajectory
 from strop.trajectory.tokens import Row
 
 SEED = 17
-BATCH = 5
-SIZES = (2, 2, 3, 3, 3, 4, 4, 5, 6)
+BATCH = 6
+ATTEMPTS = (4, 5, 6, 6)
 RUBRIC = Path(__file__).parent.parent / "src/strop/demo/rubric.md"
 
 
 def group(index: int) -> list[Trajectory]:
-    """Two to six different attempts at one judge scenario, of mixed quality."""
-    rng = generator(SEED, "group", index)
+    """The different ones of four to six attempts at one judge scenario, of mixed quality; at least two.
+
+    Drawn as a run draws them: most attempts share their lookup, so that often the context holds the
+    status and the attempts differ in the decision only.
+    """
+    attempts = int(generator(SEED, "group", index).choice(ATTEMPTS))
     case = scenario("judge", index)
-    size = int(rng.choice(SIZES))
     kept: dict[str, Trajectory] = {}
     for attempt in range(40):
         habits = Habits(
@@ -51,7 +54,7 @@ def group(index: int) -> list[Trajectory]:
             messages=shown.messages,
         )
         kept.setdefault(str(shown.messages), trajectory)
-        if len(kept) == size:
+        if attempt + 1 >= attempts and len(kept) > 1:
             break
     return list(kept.values())
 
@@ -90,7 +93,9 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--model", default="smollm2")
     parser.add_argument("--start", type=Path, required=True)
-    parser.add_argument("--first", type=int, default=0, help="first batch; --start is then that batch's adapter")
+    parser.add_argument(
+        "--first", type=int, default=0, help="first batch; --start is then that batch's adapter"
+    )
     parser.add_argument("--batches", type=int, default=72)
     options = parser.parse_args()
     model = resolve_model(options.model)
@@ -105,8 +110,9 @@ def main() -> None:
         left = 1 - batch / options.batches
         learner.optimizer.param_groups[0]["lr"] = 1e-3 * min(1.0, (batch + 1) / 5, 3 * left)
         rows = [row for i in range(BATCH) for row in rows_of(batch * BATCH + i, rubric, chat)]
-        again = [verdict_weight(row, chat) for row in rows]
-        metrics = learner.accumulate([*rows, *again], [1.0] * len(rows) + [2.0] * len(again), "supervised")
+        # Each row beside its twin, so that tree packing computes the two once.
+        pairs = [twin for row in rows for twin in (row, verdict_weight(row, chat))]
+        metrics = learner.accumulate(pairs, [1.0, 2.0] * len(rows), "supervised")
         learner.step()
         line = f"batch {batch + 1} loss {metrics['loss']:.3f} {time.time() - started:.0f} s"
         if batch % 10 == 9 or batch == options.batches - 1:
