@@ -49,7 +49,7 @@ class Scored:
 class Published:
     """A version that is now served, and the probe that proves it.
 
-    `probe_gap` max |log p(server) - log p(learner)| in nats over the probe's tokens;
+    `probe_gap` |log p(server) - log p(learner)| in nats over the probe's tokens;
     `probe_bound` the bound it was held to; `probe_separation` how far the version served before is from
     the learner at the probed token (None: unknown), so what the probe can tell apart; `seconds` from
     start to traffic moved.

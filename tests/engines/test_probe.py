@@ -58,5 +58,6 @@ def test_only_likely_tokens_are_compared_and_the_first_always_is() -> None:
     assert likely([(3, -5.0), (4, -6.0)]) == {3: -5.0}
 
 
-def test_the_gap_is_the_largest_difference() -> None:
-    assert gap({3: -0.5, 4: -1.0}, {3: -0.4, 4: -1.3, 9: -7.0}) == pytest.approx(0.3)
+def test_the_gap_is_the_mean_difference_weighted_by_probability() -> None:
+    # e^-0.5 = 0.60653 and e^-1 = 0.36788: (0.60653 * 0.1 + 0.36788 * 0.3) / 0.97441 = 0.17551
+    assert gap({3: -0.5, 4: -1.0}, {3: -0.4, 4: -1.3, 9: -7.0}) == pytest.approx(0.17551, abs=1e-5)

@@ -245,7 +245,7 @@ class LocalEngine:
         )
 
     def _probe_gap(self, name: str) -> float:
-        """Largest |log p(server) - log p(learner)| over the probe's likely next tokens."""
+        """Mean |log p(server) - log p(learner)| over the probe's likely next tokens."""
         probe = self._probe
         params = SamplingParams(max_tokens=1, temperature=probe.temperature, top_logprobs=TOP)
         sampled = _finish(self.sampler.sample(probe.prompt, params, model=name))

@@ -72,8 +72,11 @@ def likely(top: Sequence[tuple[int, float]]) -> dict[int, float]:
 
 
 def gap(served: Mapping[int, float], learner: Mapping[int, float]) -> float:
-    """Largest difference of a log-prob between server and learner over the server's likely tokens.
+    """Mean difference of a log-prob between server and learner over the server's likely tokens.
 
-    NaN where any of them is: Python's max would pass over it.
+    Weighted by their probability, as rounding moves the log-probs of unlikely tokens most. NaN where
+    any of them is.
     """
-    return float(np.max([abs(value - learner[token]) for token, value in served.items()]))
+    weights = {token: float(np.exp(value)) for token, value in served.items()}
+    apart = sum(weights[token] * abs(value - learner[token]) for token, value in served.items())
+    return apart / sum(weights.values())
