@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from strop.cli.options import Json
-from strop.cli.output import emit
 from strop.cli.progress import Progress
+from strop.cli.summary import emit_run
 
 
 def run(
@@ -31,4 +31,4 @@ def run(
             seed=seed, run=out or Path("runs") / f"demo-{seed}", judge=judge, resume=resume, progress=progress
         )
         result = app.demo(options)
-    emit(result, as_json=json, title="strop demo")
+    emit_run(result, as_json=json, title="strop demo")

@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from strop.cli.options import Json
-from strop.cli.output import emit
 from strop.cli.progress import Progress
+from strop.cli.summary import emit_run
 
 
 def run(
@@ -30,4 +30,4 @@ def run(
 
     with Progress() as progress:
         result = app.train(settings, resume=resume, progress=progress)
-    emit(result, as_json=json, title=f"strop train {config.name}")
+    emit_run(result, as_json=json, title=f"strop train {config.name}")
