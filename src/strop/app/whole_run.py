@@ -38,6 +38,7 @@ from strop.training.progress import Progress
 from strop.trajectory.model import Group, Trajectory
 
 BEFORE, AFTER, JUDGED = "heldout-before", "heldout-after", "judged-heldout"
+GRADED = (BEFORE, JUDGED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,7 +235,8 @@ async def _judge_heldout(stage: _Stage, groups: Sequence[Group]) -> None:
 
 
 def _grade(stage: _Stage) -> None:
-    for name in (BEFORE, AFTER):
+    """Grade held-out attempts of the untrained policy: many of them fail, so there is what to tell."""
+    for name in GRADED:
         if name in stage.run.parts("trajectories"):
             graded = grade(
                 stage.run.read_trajectories(name), stage.engine, decode=stage.engine.decode, batch=64
@@ -277,7 +279,7 @@ def _evidence(run: Run) -> Evidence:
         after=list(run.read_trajectories(AFTER)) if AFTER in have else [],
         judged=_groups(judged),
         verdicts=[Verdict.from_json(v) for v in run.read_verdicts(JUDGED)] if judged else [],
-        graded=[from_json(g) for g in run.read_grades(BEFORE)] if BEFORE in graded else [],
+        graded=[from_json(g) for name in GRADED if name in graded for g in run.read_grades(name)],
     )
 
 
