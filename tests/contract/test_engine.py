@@ -379,3 +379,5 @@ def test_close_twice_is_fine(case: EngineCase) -> None:
     engine = case.make()
     engine.close()
     engine.close()
+    with pytest.raises(EngineError, match="closed"):
+        engine.step()
