@@ -44,7 +44,7 @@ def group(index: int) -> list[Trajectory]:
     for attempt in range(40):
         habits = Habits(
             right_by_status=dict.fromkeys(STATUSES, 0.6),
-            blind=0.25, policy=0.05, silent=0.05, misread=0.1, stray=0.04,
+            blind=0.25, policy=0.05, silent=0.05, garbled=0.08, misread=0.08, stray=0.03,
         )  # fmt: skip
         shown = demonstrate(case, habits, generator(SEED, "attempt", index, attempt))
         trajectory = Trajectory(
@@ -103,7 +103,7 @@ def main() -> None:
     rubric = RUBRIC.read_text()
     base = load_base(model, pick_dtype("auto", "cpu"), "cpu")
     peft = adapted(base, LoraShape(), options.start, derive(SEED, "lora"))
-    learner = Learner(peft, LearnerSettings(learning_rate=1e-3, micro_batch_tokens=768))
+    learner = Learner(peft, LearnerSettings(learning_rate=1e-3, micro_batch_tokens=1536))
     probe = [verdict_weight(rows_of(2900 + i, rubric, chat)[0], chat) for i in range(12)]
     started = time.time()
     for batch in range(options.first, options.batches):

@@ -27,6 +27,7 @@ any_habits = st.builds(
     blind=chance,
     policy=chance,
     silent=chance,
+    garbled=chance,
     misread=chance,
     stray=chance,
 )
@@ -56,9 +57,10 @@ def test_a_faultless_clerk_is_right_wherever_he_could_read_the_status() -> None:
     [
         Habits(right_by_status=NEVER),
         Habits(right_by_status=ALWAYS, silent=1.0),
+        Habits(right_by_status=ALWAYS, garbled=1.0),
         Habits(right_by_status=ALWAYS, stray=1.0),
     ],
-    ids=["always wrong", "silent", "stray"],
+    ids=["always wrong", "silent", "garbled", "stray"],
 )
 def test_each_fault_alone_ends_wrong(habits: Habits) -> None:
     assert {work(index, habits).outcome.value for index in range(60)} == {0.0}

@@ -53,10 +53,14 @@ def test_steps_after_a_shared_prefix_equal_a_fresh_forward_pass(family: str) -> 
     slots = [bank.take(prompt, str(number)) for number, prompt in enumerate(prompts)]
     decoder.fill(bank, [Piece(s, p[:-1]) for s, p in zip(slots, prompts, strict=True)])
     assert shared_chunks([s for s in slots if s]) == 1
-    logits = decoder.step(bank, slots, [prompt[-1] for prompt in prompts])
-    for row, prompt in zip(logits, prompts, strict=True):
-        expected = twin(torch.tensor([prompt])).logits[0, -1]
-        assert torch.allclose(row, expected, atol=1e-4)
+    guesses = [torch.randint(0, 96, (size,)).tolist() for size in (4, 0, 16)]
+    unread = [[p[-1], *guess] for p, guess in zip(prompts, guesses, strict=True)]
+    logits = torch.cat(list(decoder.step(bank, slots, unread)))
+    for prompt, guess in zip(prompts, guesses, strict=True):
+        mine, logits = logits.split([len(guess) + 1, len(logits) - len(guess) - 1])
+        expected = twin(torch.tensor([prompt + guess])).logits[0, len(prompt) - 1 :]
+        assert torch.allclose(mine, expected, atol=1e-4)
+    assert not len(logits)
 
 
 def test_other_architectures_have_no_lean_pass() -> None:
@@ -66,7 +70,7 @@ def test_other_architectures_have_no_lean_pass() -> None:
 
 def test_a_lean_pass_that_disagrees_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     decoder = SlotDecoder(FAMILIES["llama"]().eval())
-    monkeypatch.setattr("strop.engines.local.lean.LeanLlama.logits", lambda *_: torch.zeros(1, 96))
+    monkeypatch.setattr("strop.engines.local.lean.LeanLlama.head", lambda *_: torch.zeros(1, 96))
     decoder.quicken()
     assert decoder._lean is None
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from local_model import SIZES, make_row
+from local_model import SIZES, make_row, transformers_logits
 from strop.engine import Adapter
 from strop.engines.local.learner import Learner, LearnerSettings
 from strop.engines.local.loss import LossSettings
@@ -84,7 +84,7 @@ def test_the_gradient_is_of_the_mean_over_all_tokens() -> None:
     fresh = learner()
     total = torch.zeros(())
     for row, advantage in zip(ROWS, ADVANTAGES, strict=True):
-        logp = torch.log_softmax(fresh.model(input_ids=torch.from_numpy(row.ids)[None]).logits[0], -1)
+        logp = torch.log_softmax(transformers_logits(fresh.model, row.ids.tolist()), -1)
         where = np.flatnonzero(row.mask)
         total = total - advantage * logp[where - 1, row.ids[where]].sum() / 10
     total.backward()
@@ -261,7 +261,7 @@ def test_temperature_divides_logits() -> None:
     """Log-probs of softmax(logits / T), which is not log-probs divided by T; 0 reads as 1."""
     own = learner()
     ids, mask = ROWS[1].ids.tolist(), ROWS[1].mask.tolist()
-    logits = own.model(input_ids=torch.tensor([ids])).logits[0].detach()
+    logits = transformers_logits(own.model, ids).detach()
     where = np.flatnonzero(mask)
     for temperature in (0.5, 2.0, 0.0):
         expected = torch.log_softmax(logits / (temperature or 1.0), -1)[where - 1, np.array(ids)[where]]

@@ -11,6 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 from transformers import (
+    Gemma2Config,
+    Gemma2ForCausalLM,
     LlamaConfig,
     LlamaForCausalLM,
     MistralConfig,
@@ -19,7 +21,8 @@ from transformers import (
     Qwen2ForCausalLM,
 )
 
-from local_model import SIZES, make_row
+from local_model import SIZES, make_row, transformers_logits
+from strop.engines.local import tree_attention
 from strop.engines.local.learner import Learner, LearnerSettings
 from strop.engines.local.tree import Pack, pack
 from strop.engines.local.weights import LoraShape, adapted, adapter_tensors
@@ -54,7 +57,7 @@ def prefixes(rows: Sequence[Row]) -> set[tuple[int, ...]]:
 
 def path(packed: Pack, node: int) -> list[int]:
     """Tokens of the nodes that a node sees, in the order of their positions."""
-    seen = np.flatnonzero(packed.visible[node])
+    seen = np.flatnonzero(packed.visible()[node])
     ordered = seen[np.argsort(packed.positions[seen])]
     assert packed.positions[ordered].tolist() == list(range(len(ordered)))
     return packed.ids[ordered].tolist()  # type: ignore[no-any-return]
@@ -103,7 +106,7 @@ def test_a_known_tree() -> None:
     (packed,) = pack(rows, 100)
     assert packed.ids.tolist() == [1, 2, 3, 4, 5]
     assert packed.positions.tolist() == [0, 1, 2, 3, 2]
-    assert packed.visible.astype(int).tolist() == [
+    assert packed.visible().astype(int).tolist() == [
         [1, 0, 0, 0, 0],
         [1, 1, 0, 0, 0],
         [1, 1, 1, 0, 0],
@@ -147,7 +150,7 @@ def learner(family: str, max_tokens: int) -> Learner:
 
 def alone(own: Learner, row: Row) -> Tensor:
     """The row through transformers' own forward, causal mask and all."""
-    logits = own.model(input_ids=torch.from_numpy(row.ids)[None]).logits[0] / row.temperature
+    logits = transformers_logits(own.model, row.ids.tolist()) / row.temperature
     logp = torch.log_softmax(logits, dim=-1)
     where = np.flatnonzero(row.mask)
     return logp[where - 1, row.ids[where]]
@@ -170,6 +173,23 @@ def test_a_window_is_counted_along_the_row(family: str) -> None:
     own = learner(family, 1000)
     assert own.model.get_base_model().config.sliding_window == 3
     check_packed_is_unpacked(own)
+
+
+@pytest.mark.parametrize("family", list(FAMILIES))
+def test_a_model_that_takes_masks_only_gets_a_mask(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tree_attention, "install", lambda model: False)
+    own = learner(family, 1000)
+    assert own.model.get_base_model().config._attn_implementation == "sdpa"
+    check_packed_is_unpacked(own)
+
+
+def test_attention_that_branches_cannot_do_is_left_to_the_model() -> None:
+    """Gemma 2 caps its attention scores; GPT-OSS has sinks: both arrive as arguments."""
+    small = {**SIZES, "head_dim": 16, "query_pre_attn_scalar": 16, "attn_logit_softcapping": 50.0}
+    model = Gemma2ForCausalLM(Gemma2Config(**small))
+    before = model.config._attn_implementation
+    assert not tree_attention.install(model)
+    assert model.config._attn_implementation == before
 
 
 def check_packed_is_unpacked(own: Learner) -> None:

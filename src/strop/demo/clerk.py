@@ -21,14 +21,16 @@ class Habits:
     """How often the clerk goes wrong. All are probabilities.
 
     `right_by_status` decides as the policy asks; `blind` decides after a failed lookup instead of
-    trying again; `policy` reads the rules first (harmless); `silent` ends without deciding;
-    `misread` states another status than was read, and decides by that; `stray` decides on another order.
+    trying again; `policy` reads the rules first (harmless); `silent` ends without deciding; `garbled`
+    talks of a decision and makes none; `misread` states another status than was read, and decides by
+    that; `stray` decides on another order.
     """
 
     right_by_status: Mapping[str, float]
     blind: float = 0.0
     policy: float = 0.0
     silent: float = 0.0
+    garbled: float = 0.0
     misread: float = 0.0
     stray: float = 0.0
 
@@ -68,6 +70,9 @@ class _Clerk:
         if self.chance(self.habits.silent):
             self.say("We will look into it.")
             return
+        if self.chance(self.habits.garbled):
+            self.say(f"Status: {status or 'unknown'}.\n{self.talk(case.order)}")
+            return
         self.decide(case, status)
 
     def look_up(self, number: str) -> str | None:
@@ -90,6 +95,13 @@ class _Clerk:
         thought = f"Status: {status}." if status else "Status: unknown."
         self.call("refund" if refund else "decline", {"order": number}, thought)
         self.say("Refunded." if refund else "Not refunded.")
+
+    def talk(self, number: str) -> str:
+        """What a model says that has lost the form of a call: signatures, half calls, claims."""
+        tool = str(self.rng.choice(("refund", "decline", "lookup", "ask")))
+        claim = str(self.rng.choice(("Refunded.", "Not refunded.")))
+        forms = (f"{tool}(order: string): pay back, final.", f'{tool}(order: "{number}").', claim)
+        return " ".join(str(form) for form in self.rng.choice(forms, size=int(self.rng.integers(1, 3))))
 
     def call(self, name: str, arguments: Mapping[str, Any], thought: str | None = None) -> str:
         call_id = f"call_{len(self.messages)}"

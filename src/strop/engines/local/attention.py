@@ -18,6 +18,8 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from strop.engines.local.slots import CHUNK, LayerCache
 
 NAME = "strop_slots"
+SHORT = 17
+"""Most tokens a row of a pass that decodes; longer rows are read as prompts are."""
 HARMLESS = frozenset({"dropout", "position_ids", "position_embeddings", "use_cache", "is_causal", "cache"})
 
 
@@ -41,7 +43,8 @@ class Placement:
 
     `slots`: R distinct slot numbers. `starts`: [R], position of each row's first token; a token sees its
     slot's positions up to its own. Indices and masks are made once and shared by all layers. The first
-    `shared` chunks hold the same tokens in all these slots: decoding reads them from one slot only.
+    `shared` chunks hold the same tokens in all these slots: decoding reads them from one slot only; at
+    most SHORT tokens are decoded at once.
     """
 
     layers: Sequence[LayerCache]
@@ -67,7 +70,7 @@ class Placement:
         self.chunks = -(-(max(self.starts) + self.length) // CHUNK)
         self._aligned = list(self.slots) == list(range(count))
         # Reading idle lanes is cheaper than copying keys, until few of the lanes are in use.
-        self.scattered = not self._aligned and self.length == 1 and 4 * count > cover
+        self.scattered = not self._aligned and self.length <= SHORT and 4 * count > cover
         self.lanes = cover if self.scattered else count
         self._targets = [self._target(chunk) for chunk in range(min(self.starts) // CHUNK, self.chunks)]
 
@@ -154,12 +157,13 @@ def attend(
         placement.read(placement.layers[layer].keys),
         placement.read(placement.layers[layer].values),
     )
-    if placement.length > 1:
+    if placement.length > SHORT:
         mask = placement.mask(window, query.dtype)
         return _prefill(query, torch.cat(keys, 2), torch.cat(values, 2), mask, scaling)
     folded = placement.spread((query * scaling).reshape(query.shape[0], key.shape[1], -1, query.shape[3]))
-    out = _decode(folded, keys, values, placement.mask(window, torch.float32))
-    out = out.reshape(placement.lanes, 1, *query.shape[1::2])
+    mask = placement.mask(window, torch.float32).repeat(1, 1, query.shape[1] // key.shape[1], 1)
+    out = _decode(folded, keys, values, mask)
+    out = out.view(placement.lanes, *query.shape[1:]).transpose(1, 2)
     return out[placement.rows] if placement.scattered else out
 
 

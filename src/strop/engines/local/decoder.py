@@ -1,7 +1,7 @@
 """Decoders: from tokens in slots to next-token logits. All torch work of the sampler but the draw."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -14,6 +14,7 @@ from strop.engines.local.lean import LeanLlama, agrees, lean_for
 from strop.engines.local.slots import Bank, CacheShape, Slot, shared_chunks
 
 PIECE = 2048
+BLOCK = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +38,11 @@ class Decoder(Protocol):
         """Append the pieces' ids to their slots; one piece a slot."""
         ...
 
-    def step(self, bank: Bank, slots: Sequence[Slot], tokens: Sequence[int]) -> Tensor:
-        """Append one token to each slot; float32 logits [R, vocabulary] of what comes next."""
+    def step(self, bank: Bank, slots: Sequence[Slot], rows: Sequence[Sequence[int]]) -> Iterator[Tensor]:
+        """Append a few tokens to each slot, 1 to SHORT; float32 logits of what comes after each of them.
+
+        The tokens' logits, row after row, in blocks of [some, vocabulary]. All must be taken.
+        """
         ...
 
 
@@ -61,8 +65,7 @@ class SlotDecoder:
 
     def fill(self, bank: Bank, pieces: Sequence[Piece]) -> None:
         for batch in _batches(pieces):
-            longest = max(len(piece.ids) for piece in batch)
-            padded = [piece.ids + [0] * (longest - len(piece.ids)) for piece in batch]
+            longest, padded = _padded(batch)
             ids, placement = self._placed(bank, [piece.slot for piece in batch], padded)
             if self._lean is not None:
                 self._lean.hidden(ids, placement, _real(batch, longest, self.device))
@@ -71,15 +74,20 @@ class SlotDecoder:
             for piece in batch:
                 piece.slot.ids.extend(piece.ids)
 
-    def step(self, bank: Bank, slots: Sequence[Slot], tokens: Sequence[int]) -> Tensor:
-        ids, placement = self._placed(bank, slots, [[token] for token in tokens], shared_chunks(slots))
+    def step(self, bank: Bank, slots: Sequence[Slot], rows: Sequence[Sequence[int]]) -> Iterator[Tensor]:
+        pieces = [Piece(slot, list(row)) for slot, row in zip(slots, rows, strict=True)]
+        longest, padded = _padded(pieces)
+        ids, placement = self._placed(bank, slots, padded, shared_chunks(slots))
+        real = _real(pieces, longest, self.device)
         if self._lean is not None:
-            logits = self._lean.logits(ids, placement)
+            hidden = self._lean.hidden(ids, placement, real)
+            for block in hidden.split(BLOCK):
+                yield self._lean.head(block).float()
         else:
-            logits = self._forward(self.model, ids, placement, logits_to_keep=1).logits[:, -1]
-        for slot, token in zip(slots, tokens, strict=True):
-            slot.ids.append(token)
-        return torch.as_tensor(logits).float()
+            logits = self._forward(self.model, ids, placement).logits.flatten(0, 1)
+            yield (logits if real is None else logits[real]).float()
+        for piece in pieces:
+            piece.slot.ids.extend(piece.ids)
 
     @torch.inference_mode()
     def quicken(self) -> None:
@@ -96,7 +104,7 @@ class SlotDecoder:
 
         if lean is not None:
             own = self._forward(self.model, *probe(), logits_to_keep=1).logits[:, -1]
-            self._lean = lean if agrees(lean.logits(*probe()), own) else None
+            self._lean = lean if agrees(lean.head(lean.hidden(*probe())[-1:]), own) else None
 
     def _placed(
         self, bank: Bank, slots: Sequence[Slot], rows: list[list[int]], shared: int = 0
@@ -135,15 +143,12 @@ class RecomputingDecoder:
         for piece in pieces:
             piece.slot.ids.extend(piece.ids)
 
-    def step(self, bank: Bank, slots: Sequence[Slot], tokens: Sequence[int]) -> Tensor:
+    def step(self, bank: Bank, slots: Sequence[Slot], rows: Sequence[Sequence[int]]) -> Iterator[Tensor]:
         del bank
-        for slot, token in zip(slots, tokens, strict=True):
-            slot.ids.append(token)
-        return torch.stack([self._last(slot.ids) for slot in slots])
-
-    def _last(self, ids: list[int]) -> Tensor:
-        out = self.model(input_ids=torch.tensor([ids], device=self.model.device), use_cache=False)
-        return torch.as_tensor(out.logits[0, -1]).float()
+        for slot, row in zip(slots, rows, strict=True):
+            slot.ids.extend(row)
+            ids = torch.tensor([slot.ids], device=self.model.device)
+            yield self.model(input_ids=ids, use_cache=False).logits[0, -len(row) :].float()
 
 
 def decoder_for(model: Any, name: str) -> Decoder:
@@ -172,7 +177,8 @@ def _uses_slots(decoder: SlotDecoder) -> bool:
     slot = bank.take([1, 1, 1], None)
     assert slot is not None
     decoder.fill(bank, [Piece(slot, [1, 1])])
-    decoder.step(bank, [slot], [1])
+    for _ in decoder.step(bank, [slot], [[1]]):
+        pass
     return all(bool(layer.keys[0][0, :, :3].any(dim=-1).all()) for layer in bank.layers)
 
 
@@ -186,6 +192,12 @@ def _cache_shape(model: Any) -> CacheShape:
         dtype=model.dtype,
         device=model.device,
     )
+
+
+def _padded(batch: Sequence[Piece]) -> tuple[int, list[list[int]]]:
+    """The longest piece's length, and all pieces' ids filled up to it."""
+    longest = max(len(piece.ids) for piece in batch)
+    return longest, [piece.ids + [0] * (longest - len(piece.ids)) for piece in batch]
 
 
 def _real(batch: Sequence[Piece], longest: int, device: torch.device) -> Tensor | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from strop.engines.local.decoder import Decoder
+from strop.engines.local.draft import Echo, Habit
 from strop.engines.local.draw import Choice, Drawn
 from strop.errors import EngineError
 from strop.inference.sampling import Sampled, SamplingParams
@@ -52,14 +53,17 @@ class Flight:
         self.finish_reason: str | None = None
         self.error: EngineError | None = None
         self._drawn: list[Drawn] = []
+        self._draft: list[int] = []
+        self._echo = Echo(request.prompt)
+        self._ahead: list[float] = []
         self._uniforms = np.random.Generator(np.random.Philox(key=request.params.seed % 2**64))
         # A stop string of n characters has at most 4n bytes, and every token but a control one has a byte.
         self._tail = 4 * max((len(stop) for stop in request.params.stop), default=0) + 4
 
-    @property
-    def pending(self) -> int:
-        """The token that the model has not read yet."""
-        return self._drawn[-1].token if self._drawn else self.request.prompt[-1]
+    def unread(self, habit: Habit) -> list[int]:
+        """The tokens for the model to read next: the last one said, and guesses at what follows it."""
+        self._draft = habit.draft(self._echo, self.request.budget - len(self._drawn) - 1)
+        return [self._echo.ids[-1], *self._draft]
 
     @property
     def over(self) -> bool:
@@ -71,22 +75,39 @@ class Flight:
         """All of the prompt but its last token, which the first decode step reads."""
         return self.request.prompt[:-1]
 
-    def choice(self) -> Choice:
-        """How the next token is drawn: a function of the request and the token's index alone."""
+    def choices(self) -> list[Choice]:
+        """How the tokens after the unread ones are drawn: of the request and a token's index alone."""
         params = self.request.params
-        return Choice(
-            temperature=params.temperature,
-            top_p=params.top_p,
-            uniform=float(self._uniforms.random()),
-            top_logprobs=params.top_logprobs,
-        )
+        missing = len(self._draft) + 1 - len(self._ahead)
+        self._ahead.extend(float(self._uniforms.random()) for _ in range(missing))
+        return [
+            Choice(
+                temperature=params.temperature,
+                top_p=params.top_p,
+                uniform=uniform,
+                top_logprobs=params.top_logprobs,
+            )
+            for uniform in self._ahead[: len(self._draft) + 1]
+        ]
 
-    def accept(self, drawn: Drawn | None) -> None:
-        """Take the next token, and see whether it is the last."""
+    def accept(self, drawn: Sequence[Drawn | None], habit: Habit) -> int:
+        """Take what was drawn as long as the guess before it was right. Returns how many were taken."""
+        taken = 0
+        for guess, one in zip([*self._draft, None], drawn, strict=True):
+            self._take(one, habit)
+            taken += 1
+            if self.over or one is None or one.token != guess:
+                break
+        del self._ahead[:taken]
+        return taken
+
+    def _take(self, drawn: Drawn | None, habit: Habit) -> None:
         if drawn is None:
             self.error = EngineError(f"{self.request.served.name} gave logits that are not finite")
             return
         self._drawn.append(drawn)
+        habit.learn(self._echo, drawn.token)
+        self._echo.extend([drawn.token])
         if self.request.notify is not None:
             self.request.notify(drawn.token, drawn.logprob)
         if drawn.token in self.request.served.eos_ids or self._stopped():

@@ -1,7 +1,8 @@
 """A lane: the requests of one cohort on one served model, decoded together and apart from all others."""
 
 from strop.engines.local.decoder import Piece
-from strop.engines.local.draw import draw
+from strop.engines.local.draft import Habit
+from strop.engines.local.draw import Drawn, draw
 from strop.engines.local.flight import Flight, Served
 from strop.engines.local.slots import Slot, common_length
 
@@ -15,6 +16,7 @@ class Lane:
     def __init__(self, served: Served) -> None:
         self.served = served
         self._bank = served.decoder.bank(served.slots)
+        self._habit = Habit()
         self._ready: list[Flight] = []
         self._running: list[tuple[Slot, Flight]] = []
 
@@ -74,9 +76,15 @@ class Lane:
 
     def _decode(self) -> None:
         slots, flights = zip(*self._running, strict=True)
-        logits = self.served.decoder.step(self._bank, slots, [flight.pending for flight in flights])
-        for flight, drawn in zip(flights, draw(logits, [f.choice() for f in flights]), strict=True):
-            flight.accept(drawn)
+        unread = [flight.unread(self._habit) for flight in flights]
+        choices = [choice for flight in flights for choice in flight.choices()]
+        drawn: list[Drawn | None] = []
+        for logits in self.served.decoder.step(self._bank, slots, unread):
+            drawn += draw(logits, choices[len(drawn) : len(drawn) + len(logits)])
+        for slot, flight, read in zip(slots, flights, unread, strict=True):
+            mine, drawn = drawn[: len(read)], drawn[len(read) :]
+            # What was read behind a wrong guess is forgotten: the next tokens overwrite it.
+            del slot.ids[len(slot.ids) - len(read) + flight.accept(mine, self._habit) :]
 
     def _land(self) -> list[Flight]:
         landed = [(slot, flight) for slot, flight in self._running if flight.over]

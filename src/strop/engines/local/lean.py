@@ -64,10 +64,9 @@ class LeanLlama:
             states = self._block_forward(index, block, states, turn, placement, real)
         return states
 
-    def logits(self, ids: Tensor, placement: Placement) -> Tensor:
-        """[R, V] logits, in the weights' number format, at the last token of each row."""
-        last = self.hidden(ids, placement).view(*ids.shape, -1)[:, -1]
-        return F.linear(self._normed(last, self._norm), self._head)
+    def head(self, states: Tensor) -> Tensor:
+        """[N, V] logits, in the weights' number format, of states [N, d]."""
+        return F.linear(self._normed(states, self._norm), self._head)
 
     def _block_forward(
         self,

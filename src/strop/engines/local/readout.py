@@ -1,7 +1,7 @@
 """From hidden states to log-probs without ever holding a float32 [T, V] array.
 
-Logits exist only at positions that predict a trained token, and only a chunk of them at a time;
-the backward pass recomputes its chunk.
+Logits exist only at positions that predict a trained token, only a chunk of them at a time, and only
+once: what the backward pass needs of them is a vector of the hidden state's size, which is kept.
 """
 
 from typing import Any, cast
@@ -18,24 +18,25 @@ class _TargetLogProb(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, head: Tensor, target: Tensor, temperature: Tensor) -> Tensor:
-        ctx.save_for_backward(hidden, head, target, temperature)
+        # The gradient of each log-prob, while its logits are at hand; backward only scales it.
+        slope = torch.empty_like(hidden) if ctx.needs_input_grad[0] else None
         out = torch.empty(target.shape[0], dtype=torch.float32, device=hidden.device)
         for part in _chunks(target.shape[0]):
             logits = _logits(hidden[part], head, temperature[part])
-            out[part] = logits.gather(1, target[part, None])[:, 0] - logits.logsumexp(1)
+            total = logits.logsumexp(1, keepdim=True)
+            out[part] = (logits.gather(1, target[part, None]) - total)[:, 0]
+            if slope is not None:
+                minus = logits.sub_(total).exp_().neg_()
+                minus.scatter_add_(1, target[part, None], minus.new_ones((len(minus), 1)))
+                minus /= temperature[part, None]
+                slope[part] = (minus.to(head.dtype) @ head).to(hidden.dtype)
+        ctx.save_for_backward(slope)
         return out
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
-        hidden, head, target, temperature = ctx.saved_tensors
-        (grad,) = grads
-        grad_hidden = torch.empty_like(hidden)
-        for part in _chunks(target.shape[0]):
-            minus = torch.softmax(_logits(hidden[part], head, temperature[part]), dim=1).neg_()
-            minus.scatter_add_(1, target[part, None], torch.ones_like(target[part, None], dtype=minus.dtype))
-            minus *= (grad[part] / temperature[part])[:, None]
-            grad_hidden[part] = (minus.to(head.dtype) @ head).to(hidden.dtype)
-        return grad_hidden, None, None, None
+        (slope,) = ctx.saved_tensors
+        return (grads[0][:, None] * slope).to(slope.dtype), None, None, None
 
 
 def target_logprobs(hidden: Tensor, head: Tensor, target: Tensor, temperature: Tensor) -> Tensor:

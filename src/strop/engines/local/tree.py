@@ -1,4 +1,4 @@
-"""Tree packing: rows that share prefixes are computed once, as a tree with an ancestor mask.
+"""Tree packing: rows that share prefixes are computed once, as a tree whose nodes see their ancestors.
 
 A group's rows share the system prompt, the task and often whole first turns. Packed, every
 distinct prefix is one node, and a node attends to its ancestors and itself only, at the position it has in
@@ -15,27 +15,50 @@ from strop.trajectory.tokens import Row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Branch:
+    """The nodes that one row added to the tree: [start, stop), each the parent of the next.
+
+    `path` int64 are the nodes above `start`, the root first.
+    """
+
+    start: int
+    stop: int
+    path: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Pack:
     """Some rows as one tree of T nodes.
 
-    `ids`, `positions` int64 [T]; `visible` bool [T, T], visible[i, j] where node i attends to j;
-    `rows` indices into the rows given; `predictor[k]`, `target[k]` int64 [n_sampled]: for the k-th of
-    those rows, the node whose output predicts each sampled token, and that token.
+    `ids`, `positions` int64 [T]; `branches` cover all nodes, in order; a node attends to the path above
+    its branch and to the branch's nodes up to itself. `rows` indices into the rows given;
+    `predictor[k]`, `target[k]` int64 [n_sampled]: for the k-th of those rows, the node whose output
+    predicts each sampled token, and that token.
     """
 
     ids: NDArray[np.int64]
     positions: NDArray[np.int64]
-    visible: NDArray[np.bool_]
+    branches: tuple[Branch, ...]
     rows: tuple[int, ...]
     predictor: tuple[NDArray[np.int64], ...]
     target: tuple[NDArray[np.int64], ...]
+
+    def visible(self) -> NDArray[np.bool_]:
+        """[T, T], true where node i attends to node j: for attention that takes a mask only."""
+        seen = np.zeros((len(self.ids), len(self.ids)), dtype=np.bool_)
+        for branch in self.branches:
+            seen[branch.start : branch.stop, branch.path] = True
+            size = branch.stop - branch.start
+            seen[branch.start : branch.stop, branch.start : branch.stop] = np.tri(size, dtype=np.bool_)
+        return seen
 
 
 class _Tree:
     def __init__(self) -> None:
         self.ids: list[int] = []
-        self.parent: list[int] = []
+        self.positions: list[int] = []
         self.child: dict[tuple[int, int], int] = {}
+        self.branches: list[Branch] = []
 
     def size_with(self, ids: Sequence[int]) -> int:
         node, depth = -1, 0
@@ -48,16 +71,20 @@ class _Tree:
 
     def insert(self, ids: Sequence[int]) -> NDArray[np.int64]:
         """The node of each token."""
-        nodes, node = [], -1
+        nodes, node, before = list[int](), -1, len(self.ids)
         for token in ids:
             found = self.child.get((node, token))
             if found is None:
                 found = self.child[node, token] = len(self.ids)
                 self.ids.append(token)
-                self.parent.append(node)
+                self.positions.append(len(nodes))
             nodes.append(found)
             node = found
-        return np.asarray(nodes, dtype=np.int64)
+        placed = np.asarray(nodes, dtype=np.int64)
+        if len(self.ids) > before:
+            path = placed[: len(placed) - (len(self.ids) - before)]
+            self.branches.append(Branch(start=before, stop=len(self.ids), path=path))
+        return placed
 
 
 def pack(rows: Sequence[Row], max_tokens: int) -> list[Pack]:
@@ -86,14 +113,6 @@ def pack(rows: Sequence[Row], max_tokens: int) -> list[Pack]:
 def _finish(
     tree: _Tree, members: Sequence[int], placed: Sequence[NDArray[np.int64]], rows: Sequence[Row]
 ) -> Pack:
-    size = len(tree.ids)
-    visible = np.zeros((size, size), dtype=np.bool_)
-    positions = np.zeros(size, dtype=np.int64)
-    for node, parent in enumerate(tree.parent):
-        if parent >= 0:
-            visible[node] = visible[parent]
-            positions[node] = positions[parent] + 1
-        visible[node, node] = True
     predictor, target = [], []
     for index, nodes in zip(members, placed, strict=True):
         where = np.flatnonzero(rows[index].mask)
@@ -102,8 +121,8 @@ def _finish(
         target.append(rows[index].ids[where])
     return Pack(
         ids=np.asarray(tree.ids, dtype=np.int64),
-        positions=positions,
-        visible=visible,
+        positions=np.asarray(tree.positions, dtype=np.int64),
+        branches=tuple(tree.branches),
         rows=tuple(members),
         predictor=tuple(predictor),
         target=tuple(target),

@@ -1,0 +1,129 @@
+"""Attention over a packed tree, branch by branch: no node looks at branches that are not its own.
+
+A branch is a stretch of neighbouring nodes below one path of ancestors, so its queries meet the keys of
+that path and their own only. With a dense mask every pair of nodes of the tree is computed: for six
+attempts of 120 tokens each behind a prompt of 200, three times as many.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+from strop.engines.local.attention import HARMLESS, UnsupportedAttention
+from strop.engines.local.tree import Branch
+
+NAME = "strop_tree"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BranchView:
+    """One branch of a pack: its nodes [start, stop), and `seen`, the path above it and itself, by node.
+
+    `seen` is None where that is all nodes before `stop`. `depth` [n, m] is how far above each node each
+    seen node stands; below 0 it stands under it.
+    """
+
+    start: int
+    stop: int
+    seen: Tensor | None
+    depth: Tensor
+    masks: dict[tuple[int | None, int, torch.dtype], Tensor]
+
+    def mask(self, window: int | None, repeats: int, dtype: torch.dtype) -> Tensor:
+        """[repeats · n, m]: 0 where a node sees another, else the lowest number; made once, for all layers."""
+        key = (window, repeats, dtype)
+        if key not in self.masks:
+            unseen = self.depth < 0 if window is None else (self.depth < 0) | (self.depth >= window)
+            bias = torch.zeros(unseen.shape, dtype=dtype, device=unseen.device)
+            self.masks[key] = bias.masked_fill_(unseen, torch.finfo(dtype).min).repeat(repeats, 1)
+        return self.masks[key]
+
+
+def branch_views(branches: Sequence[Branch], device: torch.device) -> list[BranchView]:
+    """The branches of a pack as the attention reads them."""
+    views = []
+    for branch in branches:
+        own = torch.arange(branch.start, branch.stop)
+        seen = torch.cat([torch.from_numpy(branch.path), own])
+        height = torch.arange(len(branch.path), len(seen))
+        depth = height[:, None] - torch.arange(len(seen))
+        views.append(
+            BranchView(
+                start=branch.start,
+                stop=branch.stop,
+                seen=None if len(seen) == branch.stop else seen.to(device),
+                depth=depth.to(device),
+                masks={},
+            )
+        )
+    return views
+
+
+def tree_attention(
+    module: torch.nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    *,
+    scaling: float,
+    branches: Sequence[BranchView] | None = None,
+    sliding_window: int | None = None,
+    **asked: Any,
+) -> tuple[Tensor, None]:
+    """Attention of [1, heads, T, head_dim] queries along their own paths; returns [1, T, heads, head_dim].
+
+    Raises UnsupportedAttention where the model asks for more than causal or sliding-window attention.
+    """
+    del module
+    extra = sorted(name for name, wish in asked.items() if wish is not None and name not in HARMLESS)
+    if branches is None or attention_mask is not None or extra:
+        raise UnsupportedAttention(", ".join(extra) or "attention without a tree")
+    out = [_along(branch, query, key, value, scaling, sliding_window) for branch in branches]
+    return torch.cat(out, dim=1), None
+
+
+def _along(
+    branch: BranchView, query: Tensor, key: Tensor, value: Tensor, scaling: float, window: int | None
+) -> Tensor:
+    if branch.seen is None:
+        key, value = key[:, :, : branch.stop], value[:, :, : branch.stop]
+    else:
+        key, value = key.index_select(2, branch.seen), value.index_select(2, branch.seen)
+    mine = query[:, :, branch.start : branch.stop]
+    # The queries of one key head as one block, so that keys and values are not repeated.
+    repeats = query.shape[1] // key.shape[1]
+    folded = mine.reshape(1, key.shape[1], -1, query.shape[3])
+    mask = branch.mask(window, repeats, query.dtype)
+    out = F.scaled_dot_product_attention(folded, key, value, attn_mask=mask, scale=scaling)
+    return out.reshape(mine.shape).transpose(1, 2)
+
+
+@torch.no_grad()
+def install(model: Any) -> bool:
+    """Make a transformers causal LM attend along branches; false, and left as it was, where it cannot.
+
+    Without a mask function of the same name no mask is built. From then on the model runs with
+    `branches` only.
+    """
+    own = model.config._attn_implementation
+    if not model._supports_attention_backend:
+        return False
+    ALL_ATTENTION_FUNCTIONS.register(NAME, tree_attention)
+    model.set_attn_implementation(NAME)
+    ids = torch.zeros((1, 2), dtype=torch.int64, device=model.device)
+    branch = Branch(start=0, stop=2, path=np.zeros(0, dtype=np.int64))
+    mixed = torch.autocast(model.device.type, dtype=torch.bfloat16, enabled=model.dtype == torch.bfloat16)
+    try:
+        with mixed:
+            model.get_decoder()(input_ids=ids, use_cache=False, branches=branch_views([branch], model.device))
+    except UnsupportedAttention:
+        model.set_attn_implementation(own)
+        return False
+    return True
