@@ -87,7 +87,7 @@ def test_the_run_directory_is_whole(done: Done) -> None:
     parts = ["heldout-after", "heldout-before", "judged-heldout", "train-0000", "train-0001"]
     assert run.parts("trajectories") == parts
     assert run.parts("verdicts") == ["judged-heldout", "train-0000", "train-0001"]
-    assert run.parts("grades") == ["heldout-before", "judged-heldout"]
+    assert run.parts("grades") == ["heldout-before"]
     assert run.summary() == done.summary
     assert [line["step"] for line in run.steps()] == [0, 1]
     latest = checkpoints.latest(run)

@@ -38,7 +38,6 @@ from strop.training.progress import Progress
 from strop.trajectory.model import Group, Trajectory
 
 BEFORE, AFTER, JUDGED = "heldout-before", "heldout-after", "judged-heldout"
-GRADED = (BEFORE, JUDGED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,16 +235,14 @@ async def _judge_heldout(stage: _Stage, groups: Sequence[Group]) -> None:
 
 def _grade(stage: _Stage) -> None:
     """Grade held-out attempts of the untrained policy: many of them fail, so there is what to tell."""
-    for name in GRADED:
-        if name in stage.run.parts("trajectories"):
-            graded = grade(
-                stage.run.read_trajectories(name), stage.engine, decode=stage.engine.decode, batch=64
-            )
-            lines = []
-            for done, one in enumerate(graded, start=1):
-                lines.append(to_json(one))
-                stage.progress("grading", done)
-            stage.run.write_grades(name, lines)
+    if BEFORE not in stage.run.parts("trajectories"):
+        return
+    attempts = list(stage.run.read_trajectories(BEFORE))
+    lines = []
+    for one in grade(attempts, stage.engine, decode=stage.engine.decode, batch=64):
+        lines.append(to_json(one))
+        stage.progress("grading", len(lines), len(attempts))
+    stage.run.write_grades(BEFORE, lines)
 
 
 def _summary(stage: _Stage) -> dict[str, Any]:
@@ -272,14 +269,14 @@ def _summary(stage: _Stage) -> dict[str, Any]:
 
 
 def _evidence(run: Run) -> Evidence:
-    have, graded = run.parts("trajectories"), run.parts("grades")
+    have = run.parts("trajectories")
     judged = list(run.read_trajectories(JUDGED)) if JUDGED in have else []
     return Evidence(
         before=list(run.read_trajectories(BEFORE)) if BEFORE in have else [],
         after=list(run.read_trajectories(AFTER)) if AFTER in have else [],
         judged=_groups(judged),
         verdicts=[Verdict.from_json(v) for v in run.read_verdicts(JUDGED)] if judged else [],
-        graded=[from_json(g) for name in GRADED if name in graded for g in run.read_grades(name)],
+        graded=[from_json(g) for g in run.read_grades(BEFORE)] if BEFORE in run.parts("grades") else [],
     )
 
 

@@ -13,7 +13,6 @@ from strop.store.run import Run
 from strop.trajectory.model import Trajectory
 
 JUDGED = "judged-heldout"
-GRADED = ("heldout-after", "judged-heldout")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +114,7 @@ def _group(verdict: Verdict, members: Sequence[Trajectory]) -> ShownGroup:
 
 def _shown_trajectory(run: Run) -> ShownTrajectory | None:
     """The first graded failure with a known first wrong step; without one, the first graded."""
-    part = next((p for p in GRADED if p in run.parts("grades") and p in run.parts("trajectories")), None)
+    part = next((p for p in run.parts("grades") if p in run.parts("trajectories")), None)
     if part is None:
         return None
     graded = [g for g in map(from_json, run.read_grades(part)) if g.steps]

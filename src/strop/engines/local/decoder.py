@@ -81,7 +81,7 @@ class SlotDecoder:
         real = _real(pieces, longest, self.device)
         if self._lean is not None:
             hidden = self._lean.hidden(ids, placement, real)
-            for block in hidden.split(BLOCK):
+            for block in torch.split(hidden, BLOCK):
                 yield self._lean.head(block).float()
         else:
             logits = self._forward(self.model, ids, placement).logits.flatten(0, 1)

@@ -21,7 +21,6 @@ from strop.engines.local.weights import adapter_tensors
 from strop.errors import EngineError, InputError
 from strop.trajectory.tokens import Row
 
-
 SCORED_TOKENS = 2048
 """Nodes of a tree that is only scored: without gradients it takes a tenth of the memory."""
 

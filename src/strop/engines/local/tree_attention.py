@@ -36,7 +36,7 @@ class BranchView:
     masks: dict[tuple[int | None, int, torch.dtype], Tensor]
 
     def mask(self, window: int | None, repeats: int, dtype: torch.dtype) -> Tensor:
-        """[repeats · n, m]: 0 where a node sees another, else the lowest number; made once, for all layers."""
+        """[repeats · n, m]: 0 where a node sees another, else the lowest number; shared by all layers."""
         key = (window, repeats, dtype)
         if key not in self.masks:
             unseen = self.depth < 0 if window is None else (self.depth < 0) | (self.depth >= window)
