@@ -56,22 +56,17 @@ class Placement:
     positions: Tensor = field(init=False)
     rows: Tensor = field(init=False)
     chunks: int = field(init=False)
-    scattered: bool = field(init=False)
-    lanes: int = field(init=False)
     _aligned: bool = field(init=False)
     _targets: list[_Target] = field(init=False)
     _masks: dict[int | None, Tensor] = field(init=False, default_factory=dict)
+    _folded: dict[int | None, Tensor] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        count, cover = len(self.slots), max(self.slots) + 1
         self.rows = torch.tensor(self.slots, device=self.device)
         offsets = torch.arange(self.length, device=self.device)
         self.positions = torch.tensor(self.starts, device=self.device)[:, None] + offsets
         self.chunks = -(-(max(self.starts) + self.length) // CHUNK)
-        self._aligned = list(self.slots) == list(range(count))
-        # Reading idle lanes is cheaper than copying keys, until few of the lanes are in use.
-        self.scattered = not self._aligned and self.length <= SHORT and 4 * count > cover
-        self.lanes = cover if self.scattered else count
+        self._aligned = list(self.slots) == list(range(len(self.slots)))
         self._targets = [self._target(chunk) for chunk in range(min(self.starts) // CHUNK, self.chunks)]
 
     def write(self, layer: int, key: Tensor, value: Tensor) -> None:
@@ -83,31 +78,35 @@ class Placement:
             held.values[chunk][slots, :, offsets] = value[rows, columns]
 
     def read(self, chunks: Sequence[Tensor]) -> list[Tensor]:
-        """What the lanes hold: for each chunk [lanes, kv_heads, CHUNK, head_dim], dense; [1, …] if shared."""
-        common = [chunk[self.slots[0]][None] for chunk in chunks[: self.shared]]
+        """What the rows' slots hold, each dense: all shared chunks as one [1, kv_heads, shared · CHUNK,
+        head_dim], then for each chunk [R, kv_heads, CHUNK, head_dim]."""
+        one = self.slots[0]
+        common = [torch.cat([c[one, None] for c in chunks[: self.shared]], 2)] if self.shared else []
         own = chunks[self.shared : self.chunks]
-        if self._aligned or self.scattered:
-            return common + [chunk[: self.lanes] for chunk in own]
+        if self._aligned:
+            return common + [chunk[: len(self.slots)] for chunk in own]
         return common + [chunk.index_select(0, self.rows) for chunk in own]
 
-    def spread(self, rows: Tensor) -> Tensor:
-        """[R, ...] rows moved to their lanes; lanes in no use hold zeros."""
-        if not self.scattered:
-            return rows
-        lanes = rows.new_zeros((self.lanes, *rows.shape[1:]))
-        lanes[self.rows] = rows
-        return lanes
-
     def mask(self, window: int | None, dtype: torch.dtype) -> Tensor:
-        """[lanes, 1, T, keys]: 0 where a token sees a key, else -inf; `window` keeps the last so many."""
+        """[R, 1, T, keys]: 0 where a token sees a key, else -inf; `window` keeps the last so many."""
         if window not in self._masks:
             keys = torch.arange(self.chunks * CHUNK, device=self.device)
-            own = self.spread(self.positions)[:, None, :, None]
+            own = self.positions[:, None, :, None]
             unseen = keys > own if window is None else (keys > own) | (keys <= own - window)
             self._masks[window] = torch.zeros(unseen.shape, dtype=dtype, device=self.device).masked_fill_(
                 unseen, float("-inf")
             )
         return self._masks[window]
+
+    def folded_mask(self, window: int | None, dtype: torch.dtype, repeats: int) -> Tensor:
+        """[R, 1, repeats · T, last keys] for the queries of `repeats` heads in one block.
+
+        Only of the keys from the first chunk on that some token does not see whole.
+        """
+        if window not in self._folded:
+            first = min(self.starts) // CHUNK * CHUNK if window is None else 0
+            self._folded[window] = self.mask(window, dtype)[..., first:].repeat(1, 1, repeats, 1)
+        return self._folded[window]
 
     def _target(self, chunk: int) -> _Target:
         rows, columns = torch.nonzero(self.positions // CHUNK == chunk, as_tuple=True)
@@ -160,30 +159,34 @@ def attend(
     if placement.length > SHORT:
         mask = placement.mask(window, query.dtype)
         return _prefill(query, torch.cat(keys, 2), torch.cat(values, 2), mask, scaling)
-    folded = placement.spread((query * scaling).reshape(query.shape[0], key.shape[1], -1, query.shape[3]))
-    mask = placement.mask(window, torch.float32).repeat(1, 1, query.shape[1] // key.shape[1], 1)
+    folded = (query * scaling).reshape(query.shape[0], key.shape[1], -1, query.shape[3])
+    mask = placement.folded_mask(window, query.dtype, query.shape[1] // key.shape[1])
     out = _decode(folded, keys, values, mask)
-    out = out.view(placement.lanes, *query.shape[1:]).transpose(1, 2)
-    return out[placement.rows] if placement.scattered else out
+    return out.reshape(query.shape).transpose(1, 2)
 
 
 def _decode(query: Tensor, keys: Sequence[Tensor], values: Sequence[Tensor], mask: Tensor) -> Tensor:
-    """[lanes, kv_heads, queries of one key head, head_dim], scaled, over chunks of keys and values."""
-    scores = torch.cat([_product(query, chunk.transpose(2, 3)) for chunk in keys], -1).float()
-    weights = torch.softmax(scores.add_(mask), dim=-1).to(query.dtype)
-    out = torch.zeros_like(query)
-    for number, chunk in enumerate(values):
-        out += _product(weights[..., number * CHUNK : (number + 1) * CHUNK], chunk)
-    return out
+    """[R, kv_heads, queries of one key head, head_dim], scaled, over chunks of keys and values.
+
+    `mask` is of the last keys; all before them are seen.
+    """
+    scores = torch.cat([_product(query, chunk.transpose(2, 3)) for chunk in keys], -1)
+    scores[..., scores.shape[-1] - mask.shape[-1] :] += mask
+    # In the number format of the scores: softmax computes in float32 inside and rounds once.
+    weights = torch.softmax(scores, dim=-1).split([chunk.shape[2] for chunk in values], -1)
+    first, *others = map(_product, weights, values)
+    for other in others:
+        first += other
+    return first
 
 
 def _product(rows: Tensor, held: Tensor) -> Tensor:
-    """[lanes, kv_heads, q, m] times [lanes or 1, kv_heads, m, n]; one matrix a key head where shared."""
-    lanes, heads, count, _ = rows.shape
-    if held.shape[0] == lanes:
-        return torch.bmm(rows.flatten(0, 1), held.flatten(0, 1)).view(lanes, heads, count, -1)
-    together = rows.transpose(0, 1).reshape(heads, lanes * count, -1)
-    return torch.bmm(together, held[0]).view(heads, lanes, count, -1).transpose(0, 1)
+    """[R, kv_heads, q, m] times [R or 1, kv_heads, m, n]; one matrix a key head where shared."""
+    size, heads, count, _ = rows.shape
+    if held.shape[0] == size:
+        return torch.bmm(rows.flatten(0, 1), held.flatten(0, 1)).view(size, heads, count, -1)
+    together = rows.transpose(0, 1).reshape(heads, size * count, -1)
+    return torch.bmm(together, held[0]).view(heads, size, count, -1).transpose(0, 1)
 
 
 def _prefill(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor, scaling: float) -> Tensor:

@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, Protocol
 
 import torch
@@ -10,11 +11,12 @@ from torch import Tensor
 
 from strop.engines.local import attention
 from strop.engines.local.attention import Placement
-from strop.engines.local.lean import LeanLlama, agrees, lean_for
+from strop.engines.local.lean import Batch, LeanLlama, agrees, lean_for
 from strop.engines.local.slots import Bank, CacheShape, Slot, shared_chunks
 
 PIECE = 2048
 BLOCK = 128
+WORTH_CUTTING = 48
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,27 +67,26 @@ class SlotDecoder:
 
     def fill(self, bank: Bank, pieces: Sequence[Piece]) -> None:
         for batch in _batches(pieces):
-            longest, padded = _padded(batch)
-            ids, placement = self._placed(bank, [piece.slot for piece in batch], padded)
+            placed = self._placed(bank, batch)
             if self._lean is not None:
-                self._lean.hidden(ids, placement, _real(batch, longest, self.device))
+                self._lean.hidden([placed])
             else:
-                self._forward(self.body, ids, placement)
+                self._forward(self.body, placed)
             for piece in batch:
                 piece.slot.ids.extend(piece.ids)
 
     def step(self, bank: Bank, slots: Sequence[Slot], rows: Sequence[Sequence[int]]) -> Iterator[Tensor]:
         pieces = [Piece(slot, list(row)) for slot, row in zip(slots, rows, strict=True)]
-        longest, padded = _padded(pieces)
-        ids, placement = self._placed(bank, slots, padded, shared_chunks(slots))
-        real = _real(pieces, longest, self.device)
+        shared = shared_chunks(slots)
         if self._lean is not None:
-            hidden = self._lean.hidden(ids, placement, real)
-            for block in torch.split(hidden, BLOCK):
+            batches, order = _by_length(pieces)
+            hidden = self._lean.hidden([self._placed(bank, batch, shared) for batch in batches])
+            for block in torch.split(hidden[torch.tensor(order, device=self.device)], BLOCK):
                 yield self._lean.head(block).float()
         else:
-            logits = self._forward(self.model, ids, placement).logits.flatten(0, 1)
-            yield (logits if real is None else logits[real]).float()
+            placed = self._placed(bank, pieces, shared)
+            logits = self._forward(self.model, placed).logits.flatten(0, 1)
+            yield (logits if placed.real is None else logits[placed.real]).float()
         for piece in pieces:
             piece.slot.ids.extend(piece.ids)
 
@@ -96,34 +97,39 @@ class SlotDecoder:
         # From all over the vocabulary: its first ids are control tokens, where bfloat16 is nats off.
         ids = [self.vocab_size * part // 9 for part in range(1, 9)]
 
-        def probe() -> tuple[Tensor, Placement]:
+        def probe() -> Batch:
             bank = self.bank(1)
             slot = bank.take(ids, None)
             assert slot is not None
-            return self._placed(bank, [slot], [ids])
+            return self._placed(bank, [Piece(slot, ids)])
 
         if lean is not None:
-            own = self._forward(self.model, *probe(), logits_to_keep=1).logits[:, -1]
-            self._lean = lean if agrees(lean.head(lean.hidden(*probe())[-1:]), own) else None
+            own = self._forward(self.model, probe(), logits_to_keep=1).logits[:, -1]
+            self._lean = lean if agrees(lean.head(lean.hidden([probe()])[-1:]), own) else None
 
-    def _placed(
-        self, bank: Bank, slots: Sequence[Slot], rows: list[list[int]], shared: int = 0
-    ) -> tuple[Tensor, Placement]:
-        starts = [len(slot.ids) for slot in slots]
-        bank.reserve(max(starts) + len(rows[0]))
+    def _placed(self, bank: Bank, pieces: Sequence[Piece], shared: int = 0) -> Batch:
+        longest = max(len(piece.ids) for piece in pieces)
+        starts = [len(piece.slot.ids) for piece in pieces]
+        bank.reserve(max(starts) + longest)
         placement = Placement(
             layers=bank.layers,
-            slots=[slot.number for slot in slots],
+            slots=[piece.slot.number for piece in pieces],
             starts=starts,
-            length=len(rows[0]),
+            length=longest,
             device=self.device,
             shared=shared,
         )
-        return torch.tensor(rows, device=self.device), placement
+        padded = [piece.ids + [0] * (longest - len(piece.ids)) for piece in pieces]
+        ids = torch.tensor(padded, device=self.device)
+        return Batch(ids, placement, _real(pieces, longest, self.device))
 
-    def _forward(self, module: Any, ids: Tensor, placement: Placement, **options: Any) -> Any:
+    def _forward(self, module: Any, batch: Batch, **options: Any) -> Any:
         return module(
-            input_ids=ids, position_ids=placement.positions, use_cache=False, placement=placement, **options
+            input_ids=batch.ids,
+            position_ids=batch.placement.positions,
+            use_cache=False,
+            placement=batch.placement,
+            **options,
         )
 
 
@@ -194,18 +200,30 @@ def _cache_shape(model: Any) -> CacheShape:
     )
 
 
-def _padded(batch: Sequence[Piece]) -> tuple[int, list[list[int]]]:
-    """The longest piece's length, and all pieces' ids filled up to it."""
-    longest = max(len(piece.ids) for piece in batch)
-    return longest, [piece.ids + [0] * (longest - len(piece.ids)) for piece in batch]
-
-
 def _real(batch: Sequence[Piece], longest: int, device: torch.device) -> Tensor | None:
     """Places of the pieces' tokens in rows padded to the longest; None without padding."""
     if all(len(piece.ids) == longest for piece in batch):
         return None
     places = [range(row * longest, row * longest + len(piece.ids)) for row, piece in enumerate(batch)]
     return torch.tensor([place for some in places for place in some], device=device)
+
+
+def _by_length(pieces: Sequence[Piece]) -> tuple[list[list[Piece]], list[int]]:
+    """Pieces in one or two batches, short ones first, cut where padding is least; and the way back.
+
+    The way back: for each token of the pieces in the order given, its place in the batches' tokens.
+    """
+    order = sorted(range(len(pieces)), key=lambda index: len(pieces[index].ids))
+    lengths = [len(pieces[index].ids) for index in order]
+    padded = [at * lengths[at - 1] + (len(order) - at) * lengths[-1] for at in range(1, len(order) + 1)]
+    cut = min(range(len(padded)), key=padded.__getitem__) + 1
+    if padded[-1] - padded[cut - 1] < WORTH_CUTTING:
+        cut = len(order)
+    ends = [0, *accumulate(lengths)]
+    starts = dict(zip(order, ends, strict=False))
+    back = [starts[index] + at for index, piece in enumerate(pieces) for at in range(len(piece.ids))]
+    batches = [[pieces[index] for index in part] for part in (order[:cut], order[cut:]) if part]
+    return batches, back
 
 
 def _batches(pieces: Sequence[Piece]) -> list[list[Piece]]:

@@ -36,6 +36,20 @@ class _Block:
     window: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Rows of token ids [R, T], and where they live. `real` are the places that are no padding, None: all."""
+
+    ids: Tensor
+    placement: Placement
+    real: Tensor | None = None
+
+    @property
+    def tokens(self) -> int:
+        """How many there are, padding apart."""
+        return self.ids.numel() if self.real is None else len(self.real)
+
+
 class LeanLlama:
     """The body and head of a Llama-shaped transformers model; see `lean_for`."""
 
@@ -52,16 +66,19 @@ class LeanLlama:
         window = config.sliding_window if config.model_type == "mistral" else None
         self._blocks = [_block(layer, window) for layer in body.layers]
 
-    def hidden(self, ids: Tensor, placement: Placement, real: Tensor | None = None) -> Tensor:
-        """[N, d] states before the final norm, for token ids [R, T] that `placement` puts into slots.
+    def hidden(self, batches: Sequence[Batch]) -> Tensor:
+        """[N, d] states before the final norm, for the tokens of all batches, one after the other.
 
-        `real` [N] are the places, in rows one after the other, that are no padding; None: all are.
-        Padding takes part in attention only, where rows have to be of one length.
+        Batches differ in the length of their rows; they are apart in attention only.
         """
-        states = F.embedding(ids.flatten() if real is None else ids.flatten()[real], self._embed)
-        turn = tuple(part[:, :, None] for part in self._rotary(states, placement.positions))
+        ids = torch.cat([b.ids.flatten() if b.real is None else b.ids.flatten()[b.real] for b in batches])
+        states = F.embedding(ids, self._embed)
+        turns = [
+            tuple(part[:, :, None] for part in self._rotary(states, batch.placement.positions))
+            for batch in batches
+        ]
         for index, block in enumerate(self._blocks):
-            states = self._block_forward(index, block, states, turn, placement, real)
+            states = self._block_forward(index, block, states, turns, batches)
         return states
 
     def head(self, states: Tensor) -> Tensor:
@@ -73,12 +90,23 @@ class LeanLlama:
         index: int,
         block: _Block,
         flat: Tensor,
-        turn: Sequence[Tensor],
-        placement: Placement,
-        real: Tensor | None,
+        turns: Sequence[Sequence[Tensor]],
+        batches: Sequence[Batch],
     ) -> Tensor:
-        (rows, length), (cos, sin) = placement.positions.shape, turn
         mixed = F.linear(self._normed(flat, block.norm), block.qkv, block.qkv_bias)
+        parts = torch.split(mixed, [batch.tokens for batch in batches])
+        seen = [
+            self._attended(index, part, turn, batch, block.window)
+            for part, turn, batch in zip(parts, turns, batches, strict=True)
+        ]
+        flat = torch.addmm(flat, seen[0] if len(seen) == 1 else torch.cat(seen), block.out)
+        gate, up = F.linear(self._normed(flat, block.mlp_norm), block.gate_up).chunk(2, dim=-1)
+        return torch.addmm(flat, F.silu(gate).mul_(up), block.down)
+
+    def _attended(
+        self, index: int, mixed: Tensor, turn: Sequence[Tensor], batch: Batch, window: int | None
+    ) -> Tensor:
+        (rows, length), (cos, sin), real = batch.ids.shape, turn, batch.real
         if real is not None:
             mixed = mixed.new_zeros((rows * length, mixed.shape[1])).index_copy_(0, real, mixed)
         heads = mixed.view(rows, length, self.heads + 2 * self.kv_heads, self.width)
@@ -86,13 +114,10 @@ class LeanLlama:
         low, high = turned.chunk(2, dim=-1)
         turned = torch.addcmul(turned * cos, torch.cat((-high, low), dim=-1), sin).transpose(1, 2)
         query, key = torch.split(turned, [self.heads, self.kv_heads], dim=1)
-        seen = attend(
-            index, query, key, value.transpose(1, 2), placement, scaling=self.scaling, window=block.window
-        )
+        value = value.transpose(1, 2)
+        seen = attend(index, query, key, value, batch.placement, scaling=self.scaling, window=window)
         seen = seen.reshape(rows * length, -1)
-        flat = torch.addmm(flat, seen if real is None else seen[real], block.out)
-        gate, up = F.linear(self._normed(flat, block.mlp_norm), block.gate_up).chunk(2, dim=-1)
-        return torch.addmm(flat, F.silu(gate).mul_(up), block.down)
+        return seen if real is None else seen[real]
 
     def _normed(self, states: Tensor, weight: Tensor) -> Tensor:
         # In float32, as the model does it: some tokens have states of thousands.

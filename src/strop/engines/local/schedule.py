@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
-THINKING_STEPS = 2
-BEAT = 4
+THINKING_STEPS = 1
+BEAT = 2
 
 
 class Cancellable(Protocol):
