@@ -1,6 +1,7 @@
 """Open an engine without loading torch before it is needed."""
 
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
 
 # An idle OpenMP thread that spins takes the core from the one it waits for.
 _SPIN = ("GOMP_SPINCOUNT", "1000")
+# The decoding thread gives the interpreter away at every operation and waits this long to have it back
+# while a request is served: five milliseconds by default, some hundred operations a pass.
+_SWITCH_INTERVAL_S = 1e-4
 
 
 class EmbeddedEngine(Engine, Protocol):
@@ -48,6 +52,7 @@ def local(config: "LocalConfig") -> EmbeddedEngine:
 def prepare() -> None:
     """Settings that must stand before torch is loaded. Raises ModelError where it cannot be."""
     os.environ.setdefault(*_SPIN)
+    sys.setswitchinterval(_SWITCH_INTERVAL_S)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     try:
         import peft

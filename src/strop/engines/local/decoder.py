@@ -11,12 +11,12 @@ from torch import Tensor
 
 from strop.engines.local import attention
 from strop.engines.local.attention import Placement
+from strop.engines.local.halves import side_by_side
 from strop.engines.local.lean import Batch, LeanLlama, agrees, lean_for
 from strop.engines.local.slots import Bank, CacheShape, Slot, shared_chunks
 
 PIECE = 2048
 BLOCK = 128
-WORTH_CUTTING = 48
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +67,11 @@ class SlotDecoder:
 
     def fill(self, bank: Bank, pieces: Sequence[Piece]) -> None:
         for batch in _batches(pieces):
-            placed = self._placed(bank, batch)
             if self._lean is not None:
-                self._lean.hidden([placed])
+                halves, _ = self._halves(batch)
+                side_by_side(self._lean.hidden, [self._placed(bank, half) for half in halves])
             else:
-                self._forward(self.body, placed)
+                self._forward(self.body, self._placed(bank, batch))
             for piece in batch:
                 piece.slot.ids.extend(piece.ids)
 
@@ -79,8 +79,9 @@ class SlotDecoder:
         pieces = [Piece(slot, list(row)) for slot, row in zip(slots, rows, strict=True)]
         shared = shared_chunks(slots)
         if self._lean is not None:
-            batches, order = _by_length(pieces)
-            hidden = self._lean.hidden([self._placed(bank, batch, shared) for batch in batches])
+            halves, order = self._halves(pieces)
+            batches = [self._placed(bank, half, shared) for half in halves]
+            hidden = torch.cat(side_by_side(self._lean.hidden, batches))
             for block in torch.split(hidden[torch.tensor(order, device=self.device)], BLOCK):
                 yield self._lean.head(block).float()
         else:
@@ -105,7 +106,11 @@ class SlotDecoder:
 
         if lean is not None:
             own = self._forward(self.model, probe(), logits_to_keep=1).logits[:, -1]
-            self._lean = lean if agrees(lean.head(lean.hidden([probe()])[-1:]), own) else None
+            self._lean = lean if agrees(lean.head(lean.hidden(probe())[-1:]), own) else None
+
+    def _halves(self, pieces: Sequence[Piece]) -> tuple[list[list[Piece]], list[int]]:
+        """Pieces in two parts on a processor, short ones first, with the way back; in one elsewhere."""
+        return _by_length(pieces, halve=self.device.type == "cpu")
 
     def _placed(self, bank: Bank, pieces: Sequence[Piece], shared: int = 0) -> Batch:
         longest = max(len(piece.ids) for piece in pieces)
@@ -208,22 +213,17 @@ def _real(batch: Sequence[Piece], longest: int, device: torch.device) -> Tensor 
     return torch.tensor([place for some in places for place in some], device=device)
 
 
-def _by_length(pieces: Sequence[Piece]) -> tuple[list[list[Piece]], list[int]]:
-    """Pieces in one or two batches, short ones first, cut where padding is least; and the way back.
+def _by_length(pieces: Sequence[Piece], *, halve: bool) -> tuple[list[list[Piece]], list[int]]:
+    """Pieces with the short ones first, cut where half of the tokens are on either side; and the way back.
 
-    The way back: for each token of the pieces in the order given, its place in the batches' tokens.
+    The way back: for each token of the pieces in the order given, its place in the tokens of the parts.
     """
     order = sorted(range(len(pieces)), key=lambda index: len(pieces[index].ids))
-    lengths = [len(pieces[index].ids) for index in order]
-    padded = [at * lengths[at - 1] + (len(order) - at) * lengths[-1] for at in range(1, len(order) + 1)]
-    cut = min(range(len(padded)), key=padded.__getitem__) + 1
-    if padded[-1] - padded[cut - 1] < WORTH_CUTTING:
-        cut = len(order)
-    ends = [0, *accumulate(lengths)]
+    ends = [0, *accumulate(len(pieces[index].ids) for index in order)]
+    cut = next(at for at, end in enumerate(ends) if 2 * end >= ends[-1]) if halve else len(order)
     starts = dict(zip(order, ends, strict=False))
     back = [starts[index] + at for index, piece in enumerate(pieces) for at in range(len(piece.ids))]
-    batches = [[pieces[index] for index in part] for part in (order[:cut], order[cut:]) if part]
-    return batches, back
+    return [[pieces[index] for index in part] for part in (order[:cut], order[cut:]) if part], back
 
 
 def _batches(pieces: Sequence[Piece]) -> list[list[Piece]]:

@@ -44,11 +44,6 @@ class Batch:
     placement: Placement
     real: Tensor | None = None
 
-    @property
-    def tokens(self) -> int:
-        """How many there are, padding apart."""
-        return self.ids.numel() if self.real is None else len(self.real)
-
 
 class LeanLlama:
     """The body and head of a Llama-shaped transformers model; see `lean_for`."""
@@ -66,19 +61,16 @@ class LeanLlama:
         window = config.sliding_window if config.model_type == "mistral" else None
         self._blocks = [_block(layer, window) for layer in body.layers]
 
-    def hidden(self, batches: Sequence[Batch]) -> Tensor:
-        """[N, d] states before the final norm, for the tokens of all batches, one after the other.
+    def hidden(self, batch: Batch) -> Tensor:
+        """[N, d] states before the final norm, for the tokens that are no padding, row after row.
 
-        Batches differ in the length of their rows; they are apart in attention only.
+        Padding takes part in attention only, where rows have to be of one length.
         """
-        ids = torch.cat([b.ids.flatten() if b.real is None else b.ids.flatten()[b.real] for b in batches])
+        ids = batch.ids.flatten() if batch.real is None else batch.ids.flatten()[batch.real]
         states = F.embedding(ids, self._embed)
-        turns = [
-            tuple(part[:, :, None] for part in self._rotary(states, batch.placement.positions))
-            for batch in batches
-        ]
+        turn = tuple(part[:, :, None] for part in self._rotary(states, batch.placement.positions))
         for index, block in enumerate(self._blocks):
-            states = self._block_forward(index, block, states, turns, batches)
+            states = self._block_forward(index, block, states, turn, batch)
         return states
 
     def head(self, states: Tensor) -> Tensor:
@@ -90,16 +82,11 @@ class LeanLlama:
         index: int,
         block: _Block,
         flat: Tensor,
-        turns: Sequence[Sequence[Tensor]],
-        batches: Sequence[Batch],
+        turn: Sequence[Tensor],
+        batch: Batch,
     ) -> Tensor:
         mixed = F.linear(self._normed(flat, block.norm), block.qkv, block.qkv_bias)
-        parts = torch.split(mixed, [batch.tokens for batch in batches])
-        seen = [
-            self._attended(index, part, turn, batch, block.window)
-            for part, turn, batch in zip(parts, turns, batches, strict=True)
-        ]
-        flat = torch.addmm(flat, seen[0] if len(seen) == 1 else torch.cat(seen), block.out)
+        flat = torch.addmm(flat, self._attended(index, mixed, turn, batch, block.window), block.out)
         gate, up = F.linear(self._normed(flat, block.mlp_norm), block.gate_up).chunk(2, dim=-1)
         return torch.addmm(flat, F.silu(gate).mul_(up), block.down)
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from strop.engine import Adapter, Objective, Scored
 from strop.engines.local import tree_attention
+from strop.engines.local.halves import side_by_side
 from strop.engines.local.loss import LossSettings, TokenLogProbs, grpo, probability_ratio
 from strop.engines.local.memory import release
 from strop.engines.local.readout import read_out, target_logprobs
@@ -71,9 +73,11 @@ class Learner:
         self._check(rows)
         columns: list[NDArray[np.float64]] = [np.zeros((0, 4))] * len(rows)
         with self._using(adapter), torch.no_grad():
-            for packed in pack(rows, max(SCORED_TOKENS, self.settings.micro_batch_tokens)):
-                for index, values in zip(packed.rows, self._read_pack(packed, rows), strict=True):
-                    columns[index] = values
+            packs = pack(rows, max(SCORED_TOKENS, self.settings.micro_batch_tokens))
+            for two in _twos(packs, self.device):
+                for packed, read in zip(two, side_by_side(partial(self._read_pack, rows), two), strict=True):
+                    for index, values in zip(packed.rows, read, strict=True):
+                        columns[index] = values
         release()
         return [
             Scored(logprobs=c[:, 0], entropy=c[:, 1], self_certainty=c[:, 2], topk_logprob=c[:, 3])
@@ -163,7 +167,7 @@ class Learner:
         hidden, index, target, temperature = self._predictions(packed, rows)
         return target_logprobs(hidden, self._head, target, temperature)[index]
 
-    def _read_pack(self, packed: Pack, rows: Sequence[Row]) -> list[NDArray[np.float64]]:
+    def _read_pack(self, rows: Sequence[Row], packed: Pack) -> list[NDArray[np.float64]]:
         hidden, index, target, temperature = self._predictions(packed, rows)
         values = read_out(hidden, self._head, target, temperature)[index].double().cpu().numpy()
         return np.split(values, np.cumsum([len(p) for p in packed.predictor])[:-1])
@@ -240,3 +244,9 @@ class Learner:
             # PEFT marks every parameter of the adapter in use as trainable; only ours are.
             for parameter in self.model.parameters():
                 parameter.requires_grad_(id(parameter) in self._trained)
+
+
+def _twos(packs: Sequence[Pack], device: torch.device) -> list[Sequence[Pack]]:
+    """Packs two at a time on a processor, one at a time elsewhere."""
+    size = 2 if device.type == "cpu" else 1
+    return [packs[at : at + size] for at in range(0, len(packs), size)]

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from strop.engines.local.flight import Flight, Request
 from strop.engines.local.lane import Lane
+from strop.engines.local.memory import release
 from strop.engines.local.schedule import Cohort
 
 
@@ -86,23 +87,31 @@ class Traffic:
 
     def moving(self, now: float) -> list[Party]:
         """The parties that have a step to make at time `now`, their due requests boarded."""
-        self._cohorts = [party for party in self._cohorts if not _cohort(party).finished]
-        moving = []
-        for party in [self._free, *self._cohorts]:
-            _sweep(party)
-            if not self._held(party, now):
-                party.board()
-            if not self._held(party, now) and party.busy:
-                moving.append(party)
+        moving = [party for party in (self._free, *self._cohorts) if self._moves(party, now)]
         for lane in self._free.lanes.values():
             if not lane.busy:
                 lane.shrink()
+        # Last, as asking what a cohort owes is what tells that it has ended.
+        self._dismiss()
         return moving
 
     def seconds_left(self, now: float) -> float | None:
         """Until patience with the first party that is waited for ends; None if nobody is."""
         ends = [party.give_up_at for party in self._cohorts if party.give_up_at is not None]
         return max(0.0, min(ends) - now) if ends else None
+
+    def _moves(self, party: Party, now: float) -> bool:
+        _sweep(party)
+        if not self._held(party, now):
+            party.board()
+        return not self._held(party, now) and party.busy
+
+    def _dismiss(self) -> None:
+        """Let go of cohorts that have ended, and of the memory that their conversations took."""
+        open_ones = [party for party in self._cohorts if not _cohort(party).finished]
+        if len(open_ones) < len(self._cohorts):
+            self._cohorts = open_ones
+            release()
 
     def _held(self, party: Party, now: float) -> bool:
         if party.cohort is None or not party.cohort.owing():
