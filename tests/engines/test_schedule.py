@@ -17,7 +17,7 @@ class Ask:
 
 
 def cohort(names: str, limit: int) -> Cohort[Ask]:
-    return Cohort(list(names), limit, beat=1)
+    return Cohort(list(names), limit, beat=1, thinking=2)
 
 
 def post(group: Cohort[Ask], names: str) -> None:
@@ -53,7 +53,7 @@ def test_next_request_is_due_two_steps_after_the_end_even_if_posted_early() -> N
 
 def test_requests_are_admitted_together_on_the_beat() -> None:
     # Ends at steps 0 and 1 are due from steps 2 and 3 on: with a beat of 4, both at step 4.
-    group: Cohort[Ask] = Cohort(["a", "b"], 2, beat=4)
+    group: Cohort[Ask] = Cohort(["a", "b"], 2, beat=4, thinking=2)
     post(group, "ab")
     assert admitted(group) == "ab"
     group.ended("a")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from strop.engine import Engine
+from strop.engines.local.memory import share_heap
 from strop.errors import ModelError
 from strop.inference.gateway import Gateway
 from strop.inference.sampling import Tokenizer
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 # An idle OpenMP thread that spins takes the core from the one it waits for.
 _SPIN = ("GOMP_SPINCOUNT", "1000")
+# oneDNN keeps a kernel for each shape it has met, 1024 of them by default: several hundred megabytes.
+_KERNELS = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "100")
 # The decoding thread gives the interpreter away at every operation and waits this long to have it back
 # while a request is served: five milliseconds by default, some hundred operations a pass.
 _SWITCH_INTERVAL_S = 1e-4
@@ -52,7 +55,9 @@ def local(config: "LocalConfig") -> EmbeddedEngine:
 def prepare() -> None:
     """Settings that must stand before torch is loaded. Raises ModelError where it cannot be."""
     os.environ.setdefault(*_SPIN)
+    os.environ.setdefault(*_KERNELS)
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
+    share_heap()
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     try:
         import peft

@@ -173,7 +173,7 @@ def _decode(query: Tensor, keys: Sequence[Tensor], values: Sequence[Tensor], mas
     scores = torch.cat([_product(query, chunk.transpose(2, 3)) for chunk in keys], -1)
     scores[..., scores.shape[-1] - mask.shape[-1] :] += mask
     # In the number format of the scores: softmax computes in float32 inside and rounds once.
-    weights = torch.softmax(scores, dim=-1).split([chunk.shape[2] for chunk in values], -1)
+    weights = torch.split(torch.softmax(scores, dim=-1), [chunk.shape[2] for chunk in values], -1)
     first, *others = map(_product, weights, values)
     for other in others:
         first += other

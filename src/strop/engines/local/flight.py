@@ -45,10 +45,11 @@ class Request:
 
 
 class Flight:
-    """A request on its way: what it has sampled so far."""
+    """A request on its way: what it has sampled so far. `habit` guesses what it says next."""
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: Request, habit: Habit) -> None:
         self.request = request
+        self._habit = habit
         self.cached = 0
         self.finish_reason: str | None = None
         self.error: EngineError | None = None
@@ -60,9 +61,9 @@ class Flight:
         # A stop string of n characters has at most 4n bytes, and every token but a control one has a byte.
         self._tail = 4 * max((len(stop) for stop in request.params.stop), default=0) + 4
 
-    def unread(self, habit: Habit) -> list[int]:
+    def unread(self) -> list[int]:
         """The tokens for the model to read next: the last one said, and guesses at what follows it."""
-        self._draft = habit.draft(self._echo, self.request.budget - len(self._drawn) - 1)
+        self._draft = self._habit.draft(self._echo, self.request.budget - len(self._drawn) - 1)
         return [self._echo.ids[-1], *self._draft]
 
     @property
@@ -90,23 +91,23 @@ class Flight:
             for uniform in self._ahead[: len(self._draft) + 1]
         ]
 
-    def accept(self, drawn: Sequence[Drawn | None], habit: Habit) -> int:
+    def accept(self, drawn: Sequence[Drawn | None]) -> int:
         """Take what was drawn as long as the guess before it was right. Returns how many were taken."""
         taken = 0
         for guess, one in zip([*self._draft, None], drawn, strict=True):
-            self._take(one, habit)
+            self._take(one)
             taken += 1
             if self.over or one is None or one.token != guess:
                 break
         del self._ahead[:taken]
         return taken
 
-    def _take(self, drawn: Drawn | None, habit: Habit) -> None:
+    def _take(self, drawn: Drawn | None) -> None:
         if drawn is None:
             self.error = EngineError(f"{self.request.served.name} gave logits that are not finite")
             return
         self._drawn.append(drawn)
-        habit.learn(self._echo, drawn.token)
+        self._habit.learn(self._echo, drawn.token)
         self._echo.extend([drawn.token])
         if self.request.notify is not None:
             self.request.notify(drawn.token, drawn.logprob)

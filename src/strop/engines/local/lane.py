@@ -16,7 +16,7 @@ class Lane:
     def __init__(self, served: Served) -> None:
         self.served = served
         self._bank = served.decoder.bank(served.slots)
-        self._habit = Habit()
+        self.habit = Habit()
         self._ready: list[Flight] = []
         self._running: list[tuple[Slot, Flight]] = []
 
@@ -76,7 +76,7 @@ class Lane:
 
     def _decode(self) -> None:
         slots, flights = zip(*self._running, strict=True)
-        unread = [flight.unread(self._habit) for flight in flights]
+        unread = [flight.unread() for flight in flights]
         choices = [choice for flight in flights for choice in flight.choices()]
         drawn: list[Drawn | None] = []
         for logits in self.served.decoder.step(self._bank, slots, unread):
@@ -84,7 +84,7 @@ class Lane:
         for slot, flight, read in zip(slots, flights, unread, strict=True):
             mine, drawn = drawn[: len(read)], drawn[len(read) :]
             # What was read behind a wrong guess is forgotten: the next tokens overwrite it.
-            del slot.ids[len(slot.ids) - len(read) + flight.accept(mine, self._habit) :]
+            del slot.ids[len(slot.ids) - len(read) + flight.accept(mine) :]
 
     def _land(self) -> list[Flight]:
         landed = [(slot, flight) for slot, flight in self._running if flight.over]

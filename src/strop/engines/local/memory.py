@@ -1,17 +1,32 @@
-"""Give freed memory back to the system, so that the peak of one stage is not held through the next."""
+"""Keep the C library's heap small (glibc), so that the peak of one stage is not held through the next."""
 
 import ctypes
 import sys
 
+_M_ARENA_MAX = -8
+
+
+def share_heap() -> None:
+    """Let all threads allocate from one heap. Where there is no glibc nothing is done.
+
+    By default each thread gets a heap of its own, and what one has freed another cannot use: tensors of
+    the learner, the sampler and its two halves lie in four heaps, each as large as its own peak.
+    """
+    mallopt = _glibc("mallopt")
+    if mallopt is not None:
+        mallopt(_M_ARENA_MAX, 1)
+
 
 def release() -> None:
-    """Trim the C library's heap where it can be (glibc); elsewhere nothing is done.
+    """Give what is free at the heap's end and in whole pages back to the system.
 
     Tensors of many sizes leave holes that the allocator keeps; after a training step of the embedded
     model that is half a gigabyte.
     """
-    if sys.platform != "linux":
-        return
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    trim = _glibc("malloc_trim")
     if trim is not None:
         trim(0)
+
+
+def _glibc(name: str) -> "ctypes._NamedFuncPointer | None":
+    return getattr(ctypes.CDLL(None), name, None) if sys.platform == "linux" else None

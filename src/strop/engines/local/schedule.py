@@ -1,7 +1,7 @@
 """When requests may start: virtual time, so that batches do not depend on the clock on the wall.
 
 A cohort counts its own decode steps. A session whose request ended at step s owes its next one at the
-first beat, every fourth step, from step s + 2 on: reading new prompts costs a pass over all weights, so
+first beat, every second step, from step s + 1 on: reading new prompts costs a pass over all weights, so
 those of several sessions are read together. Nothing of the cohort moves beyond that step until the session
 has asked or was shut. Sessions start in the order given while fewer than `limit` are live. What a session
 does too early is kept until it is due; what it does too late is excused by the caller, and such a session
@@ -44,10 +44,13 @@ class _Session(Generic[Asked]):
 class Cohort(Generic[Asked]):
     """Sessions opened together, and the step at which each may go on. Not thread-safe."""
 
-    def __init__(self, names: Sequence[str], limit: int, beat: int = BEAT) -> None:
+    def __init__(
+        self, names: Sequence[str], limit: int, beat: int = BEAT, thinking: int = THINKING_STEPS
+    ) -> None:
         self.step = 0
         self.limit = limit
         self.beat = beat
+        self.thinking = thinking
         self._waiting: deque[_Session[Asked]] = deque(_Session(name) for name in names)
         self._live: list[_Session[Asked]] = []
         self._by_name = {session.name: session for session in self._waiting}
@@ -98,7 +101,7 @@ class Cohort(Generic[Asked]):
         """The request of a session ended in the step that runs now."""
         session = self._by_name[name]
         session.running = False
-        session.due = -(-(self.step + THINKING_STEPS) // self.beat) * self.beat
+        session.due = -(-(self.step + self.thinking) // self.beat) * self.beat
 
     def advance(self) -> None:
         """One step was made."""

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from strop.engines.local.draft import Habit
 from strop.engines.local.flight import Flight, Request
 from strop.engines.local.lane import Lane
 from strop.engines.local.memory import release
@@ -48,7 +49,9 @@ class Party:
             name = request.served.name
             if name not in self.lanes:
                 self.lanes[name] = Lane(request.served)
-            self.lanes[name].add(Flight(request))
+            # A request of no cohort has no neighbours to learn from: it must not hang on who asked before.
+            habit = self.lanes[name].habit if self.cohort is not None else Habit()
+            self.lanes[name].add(Flight(request, habit))
 
 
 class Traffic:
