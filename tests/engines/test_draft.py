@@ -9,19 +9,15 @@ import torch
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from local_model import SIZES
 from strop.engines.local import draft
+from strop.engines.local.attention import SHORT
 from strop.engines.local.decoder import SlotDecoder
 from strop.engines.local.draft import Echo, Habit
 from strop.engines.local.sampler import LocalSampler
 from strop.inference.sampling import Sampled, SamplingParams
 
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def said(habit: Habit, echo: Echo, ids: Sequence[int]) -> None:
@@ -73,6 +69,8 @@ def test_no_draft_is_longer_than_asked_or_than_a_pass_takes() -> None:
     assert habit.draft(Echo([1, 2, 3, 4]), 3) == [20, 21, 22]
     assert habit.draft(Echo([1, 2, 3, 4]), 0) == []
     assert len(habit.draft(Echo([1, 2, 3, 4]), 99)) == draft.LONGEST
+    # The last token said is read with its draft, and longer rows are read as prompts are.
+    assert draft.LONGEST + 1 <= SHORT
 
 
 def decoded(sampler: LocalSampler, temperature: float) -> list[Sampled]:
@@ -103,10 +101,7 @@ def test_speculation_changes_nothing_but_how_often_the_model_is_asked(
 
     def run() -> tuple[list[Sampled], int]:
         torch.manual_seed(0)
-        config = LlamaConfig(
-            vocab_size=96, hidden_size=64, intermediate_size=96, num_hidden_layers=2,
-            num_attention_heads=4, num_key_value_heads=2, initializer_range=0.2,
-        )  # fmt: skip
+        config = LlamaConfig(**{**SIZES, "vocab_size": 96, "initializer_range": 0.2})
         sampler = LocalSampler("cpu", slots=8, max_length=256)
         names = "".join(chr(97 + n % 26) for n in range(96))
         sampler.serve(

@@ -16,19 +16,12 @@ from transformers import (
     Qwen2ForCausalLM,
 )
 
+from local_model import SIZES as SMALL
 from strop.engines.local.decoder import Piece, SlotDecoder
 from strop.engines.local.lean import agrees, lean_for
 from strop.engines.local.slots import CHUNK, Slot, shared_chunks
 
-SIZES = {
-    "vocab_size": 96,
-    "hidden_size": 64,
-    "intermediate_size": 96,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "initializer_range": 0.2,
-}
+SIZES = {**SMALL, "vocab_size": 96, "num_hidden_layers": 3, "initializer_range": 0.2}
 FAMILIES: dict[str, Callable[[], Any]] = {
     "llama": lambda: LlamaForCausalLM(LlamaConfig(**SIZES)),
     "tied": lambda: LlamaForCausalLM(LlamaConfig(**SIZES, tie_word_embeddings=True)),

@@ -16,5 +16,6 @@ def test_all_threads_share_one_heap(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_without_glibc_nothing_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory.sys, "platform", "darwin")
+    monkeypatch.setattr(memory.ctypes, "CDLL", lambda _: pytest.fail("a library was opened"))
     memory.share_heap()
     memory.release()

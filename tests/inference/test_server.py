@@ -98,7 +98,8 @@ def test_close_twice_and_the_port_is_free_again(bench):
     port = int(server.url.rsplit(":", 1)[1])
     server.close()
     server.close()
-    serve(app, port=port).close()
+    with serve(app, port=port) as again:
+        assert again.url == server.url
 
 
 def test_close_ends_what_runs_and_logs_nothing(served, capfd, caplog):

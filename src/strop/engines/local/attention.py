@@ -6,7 +6,7 @@ the slots hold. K and V are never repeated for grouped queries: the queries of o
 into one matrix instead.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -59,7 +59,6 @@ class Placement:
     _aligned: bool = field(init=False)
     _targets: list[_Target] = field(init=False)
     _masks: dict[int | None, Tensor] = field(init=False, default_factory=dict)
-    _folded: dict[int | None, Tensor] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self.rows = torch.tensor(self.slots, device=self.device)
@@ -87,26 +86,20 @@ class Placement:
             return common + [chunk[: len(self.slots)] for chunk in own]
         return common + [chunk.index_select(0, self.rows) for chunk in own]
 
-    def mask(self, window: int | None, dtype: torch.dtype) -> Tensor:
-        """[R, 1, T, keys]: 0 where a token sees a key, else -inf; `window` keeps the last so many."""
+    def mask(self, window: int | None, dtype: torch.dtype, repeats: int) -> Tensor:
+        """[R, 1, repeats · T, keys] for the queries of `repeats` heads in one block: 0 where a token sees
+        a key, else -inf; `window` keeps the last so many."""
         if window not in self._masks:
             keys = torch.arange(self.chunks * CHUNK, device=self.device)
             own = self.positions[:, None, :, None]
             unseen = keys > own if window is None else (keys > own) | (keys <= own - window)
-            self._masks[window] = torch.zeros(unseen.shape, dtype=dtype, device=self.device).masked_fill_(
-                unseen, float("-inf")
-            )
+            bias = torch.zeros(unseen.shape, dtype=dtype, device=self.device)
+            self._masks[window] = bias.masked_fill_(unseen, float("-inf")).repeat(1, 1, repeats, 1)
         return self._masks[window]
 
-    def folded_mask(self, window: int | None, dtype: torch.dtype, repeats: int) -> Tensor:
-        """[R, 1, repeats · T, last keys] for the queries of `repeats` heads in one block.
-
-        Only of the keys from the first chunk on that some token does not see whole.
-        """
-        if window not in self._folded:
-            first = min(self.starts) // CHUNK * CHUNK if window is None else 0
-            self._folded[window] = self.mask(window, dtype)[..., first:].repeat(1, 1, repeats, 1)
-        return self._folded[window]
+    def seen_whole(self, window: int | None) -> int:
+        """How many keys come before the first chunk that some token does not see whole."""
+        return min(self.starts) // CHUNK * CHUNK if window is None else 0
 
     def _target(self, chunk: int) -> _Target:
         rows, columns = torch.nonzero(self.positions // CHUNK == chunk, as_tuple=True)
@@ -129,12 +122,19 @@ def slot_attention(
 
     Raises UnsupportedAttention where the model asks for more than causal or sliding-window attention.
     """
-    extra = sorted(name for name, wish in asked.items() if wish is not None and name not in HARMLESS)
-    if placement is None or attention_mask is not None or extra:
-        raise UnsupportedAttention(", ".join(extra) or "attention without slots")
+    refuse_more(asked, attention_mask)
+    if placement is None:
+        raise UnsupportedAttention("attention without slots")
     layer = module.layer_idx
     assert isinstance(layer, int)
     return attend(layer, query, key, value, placement, scaling=scaling, window=sliding_window), None
+
+
+def refuse_more(asked: Mapping[str, Any], attention_mask: Tensor | None) -> None:
+    """Raise UnsupportedAttention where a model brings a mask or asks for what is none of HARMLESS."""
+    extra = sorted(name for name, wish in asked.items() if wish is not None and name not in HARMLESS)
+    if attention_mask is not None or extra:
+        raise UnsupportedAttention(", ".join(extra) or "a mask of its own")
 
 
 def attend(
@@ -156,12 +156,11 @@ def attend(
         placement.read(placement.layers[layer].keys),
         placement.read(placement.layers[layer].values),
     )
+    mask = placement.mask(window, query.dtype, query.shape[1] // key.shape[1])
     if placement.length > SHORT:
-        mask = placement.mask(window, query.dtype)
-        return _prefill(query, torch.cat(keys, 2), torch.cat(values, 2), mask, scaling)
+        return folded_attention(query, torch.cat(keys, 2), torch.cat(values, 2), mask, scaling)
     folded = (query * scaling).reshape(query.shape[0], key.shape[1], -1, query.shape[3])
-    mask = placement.folded_mask(window, query.dtype, query.shape[1] // key.shape[1])
-    out = _decode(folded, keys, values, mask)
+    out = _decode(folded, keys, values, mask[..., placement.seen_whole(window) :])
     return out.reshape(query.shape).transpose(1, 2)
 
 
@@ -189,12 +188,15 @@ def _product(rows: Tensor, held: Tensor) -> Tensor:
     return torch.bmm(together, held[0]).view(heads, size, count, -1).transpose(0, 1)
 
 
-def _prefill(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor, scaling: float) -> Tensor:
-    rows, heads, length, width = query.shape
-    folded = query.reshape(rows, keys.shape[1], -1, width)
-    mask = mask.repeat(1, 1, heads // keys.shape[1], 1)
+def folded_attention(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor, scaling: float) -> Tensor:
+    """[R, T, heads, head_dim] for queries [R, heads, T, head_dim] over keys [R, kv_heads, m, head_dim].
+
+    The queries of one key head are one block, so that keys and values are not repeated; `mask` is of
+    that block and broadcasts to [R, kv_heads, repeats · T, m].
+    """
+    folded = query.reshape(query.shape[0], keys.shape[1], -1, query.shape[3])
     out = F.scaled_dot_product_attention(folded, keys, values, attn_mask=mask, scale=scaling)
-    return out.reshape(rows, heads, length, width).transpose(1, 2)
+    return out.reshape(query.shape).transpose(1, 2)
 
 
 def install(model: Any) -> None:

@@ -16,9 +16,9 @@ Result = TypeVar("Result")
 
 
 def side_by_side(work: Callable[[Half], Result], halves: Sequence[Half]) -> list[Result]:
-    """`work` of each of one or two halves, in their order; two at once where the processor has two threads.
+    """`work` of each of one or two halves, in their order; two are done at once.
 
-    The number of threads changes how sums are rounded, so it hangs on the halves alone.
+    How many threads a half has changes how its sums are rounded, so it does not hang on the load.
     """
     if len(halves) == 1:
         return [work(halves[0])]

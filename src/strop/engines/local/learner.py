@@ -24,7 +24,7 @@ from strop.errors import EngineError, InputError
 from strop.trajectory.tokens import Row
 
 SCORED_TOKENS = 2048
-"""Nodes of a tree that is only scored: without gradients it takes a tenth of the memory."""
+"""Nodes of a tree that is only scored: without gradients no layer's activations are kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,11 +11,10 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from strop.engines.local.attention import HARMLESS, UnsupportedAttention
+from strop.engines.local.attention import UnsupportedAttention, folded_attention, refuse_more
 from strop.engines.local.tree import Branch
 
 NAME = "strop_tree"
@@ -82,9 +81,9 @@ def tree_attention(
     Raises UnsupportedAttention where the model asks for more than causal or sliding-window attention.
     """
     del module
-    extra = sorted(name for name, wish in asked.items() if wish is not None and name not in HARMLESS)
-    if branches is None or attention_mask is not None or extra:
-        raise UnsupportedAttention(", ".join(extra) or "attention without a tree")
+    refuse_more(asked, attention_mask)
+    if branches is None:
+        raise UnsupportedAttention("attention without a tree")
     out = [_along(branch, query, key, value, scaling, sliding_window) for branch in branches]
     return torch.cat(out, dim=1), None
 
@@ -97,12 +96,8 @@ def _along(
     else:
         key, value = key.index_select(2, branch.seen), value.index_select(2, branch.seen)
     mine = query[:, :, branch.start : branch.stop]
-    # The queries of one key head as one block, so that keys and values are not repeated.
-    repeats = query.shape[1] // key.shape[1]
-    folded = mine.reshape(1, key.shape[1], -1, query.shape[3])
-    mask = branch.mask(window, repeats, query.dtype)
-    out = F.scaled_dot_product_attention(folded, key, value, attn_mask=mask, scale=scaling)
-    return out.reshape(mine.shape).transpose(1, 2)
+    mask = branch.mask(window, query.shape[1] // key.shape[1], query.dtype)
+    return folded_attention(mine, key, value, mask, scaling)
 
 
 @torch.no_grad()
