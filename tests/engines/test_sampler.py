@@ -307,6 +307,33 @@ def test_a_retired_model_is_let_go(sampler: LocalSampler) -> None:
     assert gone() is None
 
 
+def test_a_cohort_that_has_ended_gives_its_memory_back_at_once(
+    sampler: LocalSampler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not with the next request: between the two the learner needs the room."""
+    banks: list[weakref.ref[Any]] = []
+    given_back: list[bool] = []
+    released = threading.Event()
+    bank = SlotDecoder.bank
+
+    def noted(self: SlotDecoder, slots: int) -> Any:
+        made = bank(self, slots)
+        banks.append(weakref.ref(made))
+        return made
+
+    def release() -> None:
+        given_back.extend(made() is None for made in banks)
+        released.set()
+
+    monkeypatch.setattr(SlotDecoder, "bank", noted)
+    monkeypatch.setattr("strop.engines.local.traffic.release", release)
+    sampler.open(["s"])
+    asyncio.run(sampler.sample(prompt(9, 1), SamplingParams(max_tokens=3), model="policy", session="s"))
+    sampler.shut("s")
+    assert released.wait(20)
+    assert given_back == [True]
+
+
 def test_a_cancelled_request_frees_its_slot() -> None:
     sampler = start(make(), slots=1)
 
