@@ -1,0 +1,72 @@
+"""What of an attempt the judge sees, and how much of it."""
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from strop.errors import ConfigError
+
+Images = Literal["placeholder", "pass"]
+
+FLOOR_BYTES = 1000
+"""The least room that any attempt can be fitted into."""
+
+SHARES = 4
+"""A prompt's room is one half for what all attempts share, and a quarter each for two attempts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """What of an attempt the judge sees. Raises ConfigError, naming the key.
+
+    `reasoning` shows the model's reasoning where messages hold it. `images` are a placeholder in the
+    text, or passed on to a judge that can see. `volatile` are regular expressions: what they match in a
+    message's texts (a timestamp, a request's id) counts for nothing where attempts are compared, so that
+    it defeats neither the common prefix nor the merging of duplicates; it is still shown.
+    `attempt_tokens` is the budget of one attempt beyond the common prefix, `group_tokens` what a prompt
+    may hold, of which the prefix gets at most half and an attempt at most a quarter. Tokens are
+    estimated as UTF-8 bytes over `bytes_per_token`, because the judge's tokenizer is not at hand.
+    """
+
+    reasoning: bool = False
+    images: Images = "placeholder"
+    volatile: tuple[str, ...] = ()
+    attempt_tokens: int = 16_000
+    group_tokens: int = 100_000
+    bytes_per_token: float = 3.0
+
+    def __post_init__(self) -> None:
+        if self.images not in get_args(Images):
+            raise ConfigError(f"judge.images is {self.images!r}; it must be one of {get_args(Images)}")
+        _check_patterns(self.volatile)
+        if not (math.isfinite(self.bytes_per_token) and self.bytes_per_token > 0):
+            raise ConfigError(
+                f"judge.bytes_per_token is {self.bytes_per_token}; it must be a positive number"
+            )
+        for key, shares in (("attempt_tokens", 1), ("group_tokens", SHARES)):
+            least = math.ceil(shares * FLOOR_BYTES / self.bytes_per_token)
+            if getattr(self, key) < least:
+                raise ConfigError(f"judge.{key} is {getattr(self, key)}; it must be at least {least}")
+
+    @property
+    def attempt_bytes(self) -> int:
+        """The room of one attempt beyond the common prefix."""
+        return int(min(self.attempt_tokens, self.group_tokens / SHARES) * self.bytes_per_token)
+
+    @property
+    def context_bytes(self) -> int:
+        """The room of what all attempts share."""
+        return int(self.group_tokens / 2 * self.bytes_per_token)
+
+
+def _check_patterns(patterns: object) -> None:
+    if isinstance(patterns, str) or not isinstance(patterns, tuple | list):
+        raise ConfigError(f"judge.volatile is {patterns!r}; it must be a list of regular expressions")
+    for pattern in patterns:
+        try:
+            re.compile(pattern)
+        except (re.error, TypeError, RecursionError, OverflowError) as error:
+            raise ConfigError(
+                f"judge.volatile holds {pattern!r}, which is no regular expression: {error}"
+            ) from error
