@@ -1,31 +1,46 @@
 """What judging has cost so far, and how it ended, by class."""
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from strop.judge.verdict import Cost, Verdict
+from strop.judge.verdict import Cost, Failure, Verdict
 
 OK = "ok"
+CACHED = "cached"
 
 
 @dataclass(slots=True)
 class Ledger:
     """Running totals. `outcomes` counts verdicts, `attempts` single calls, by "ok" or failure class.
 
-    `started` counts calls begun, ahead of `cost.calls` by those in flight; `failures_in_a_row` is
-    what a run stops on.
+    `retried` counts by reason the requests that had to be repeated: a status ("429"), "lost" for one cut
+    off after it was sent, which a server may have charged for, "unreached", "adapted". Calls whose tokens
+    were reported are `cost.calls - cost.unmetered`: as many as a server that reports them has answered.
+    `started` counts calls begun, ahead of `cost.calls` by those in flight; `failures_in_a_row` is what a
+    run stops on. `judged` holds what each group cost that was judged afresh, for forecasts: not those
+    that a ceiling kept from being judged or of which a reply was kept from before (`reused`).
     """
 
     outcomes: Counter[str] = field(default_factory=Counter)
     attempts: Counter[str] = field(default_factory=Counter)
     flags: Counter[str] = field(default_factory=Counter)
+    retried: Counter[str] = field(default_factory=Counter)
     cost: Cost = field(default_factory=Cost)
     started: int = 0
     failures_in_a_row: int = 0
+    judged: list[Cost] = field(default_factory=list)
+    reused: int = 0
 
-    def bill(self, cost: Cost) -> None:
-        """Add the cost of one call. Called before its reply is read."""
+    @property
+    def requests(self) -> int:
+        """HTTP requests sent or tried for the calls that have ended, repeated ones included."""
+        return self.cost.calls + self.retried.total()
+
+    def bill(self, cost: Cost, retried: Mapping[str, int] | None = None) -> None:
+        """Add the cost of one call and what was repeated for it. Called before its reply is read."""
         self.cost += cost
+        self.retried.update(retried or {})
 
     def record(self, verdict: Verdict) -> None:
         """Count a verdict and the attempts behind it. Their cost is billed apart."""
@@ -33,17 +48,25 @@ class Ledger:
         self.attempts.update(reply.failure or OK for reply in verdict.replies if reply.cost.calls)
         self.flags.update(verdict.flags)
         self.failures_in_a_row = self.failures_in_a_row + 1 if verdict.failure else 0
+        if CACHED in verdict.flags:
+            self.reused += 1
+        elif verdict.failure is not Failure.OVER_BUDGET:
+            self.judged.append(verdict.cost)
 
     def totals(self) -> dict[str, object]:
         """A plain object: counts by class, calls, tokens, money (None where a price is unknown), seconds."""
         return {
             "groups": self.outcomes.total(),
+            "reused": self.reused,
             "outcomes": {str(name): count for name, count in sorted(self.outcomes.items())},
             "attempts": {str(name): count for name, count in sorted(self.attempts.items())},
             "flags": dict(sorted(self.flags.items())),
             "calls": self.cost.calls,
             "unmetered": self.cost.unmetered,
+            "requests": self.requests,
+            "retried": dict(sorted(self.retried.items())),
             "tokens_in": self.cost.tokens_in,
+            "tokens_cached": self.cost.tokens_cached,
             "tokens_out": self.cost.tokens_out,
             "money": self.cost.money,
             "seconds": self.cost.seconds,
