@@ -9,7 +9,13 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest, kendalltau
 
 from strop.errors import InputError
-from strop.stats.agreement import RatedGroup, kendall_tau, mean_kendall_tau, pairwise_agreement
+from strop.stats.agreement import (
+    RatedGroup,
+    agreement_difference,
+    kendall_tau,
+    mean_kendall_tau,
+    pairwise_agreement,
+)
 
 levels = st.integers(0, 3).map(float)
 rated = st.lists(st.tuples(levels, levels), max_size=8).map(
@@ -119,3 +125,31 @@ def test_mean_tau_of_unanimous_groups_has_a_bound() -> None:
 def test_lists_of_different_length_are_refused() -> None:
     with pytest.raises(InputError, match="1 scores but 2 truths"):
         pairwise_agreement([group([1], [1, 0])], rng())
+
+
+def test_a_difference_is_counted_pair_by_pair() -> None:
+    ours = [group([0.9, 0.1, 0.9], [1, 0, 0]), group([0.1, 0.9], [0, 1])]  # right, tie; right
+    theirs = [group([1, 2, 3], [1, 0, 0]), group([5, 5], [0, 1])]  # wrong, wrong; tie
+    found = agreement_difference(ours, theirs, rng())
+    assert (found.estimate, found.n, found.clusters) == ((2.5 - 0.5) / 3, 3, 2)
+
+
+@given(st.lists(rated, max_size=5))
+def test_a_rating_does_not_differ_from_itself(groups: list[RatedGroup]) -> None:
+    assert agreement_difference(groups, groups, rng(), 10).estimate in (None, 0)
+
+
+def test_only_what_both_score_is_compared() -> None:
+    truths: list[float | None] = [1, 0, 0]
+    ours = [group([0.9, 0.1, None], truths), group([0.9, 0.1], [1, 0])]
+    theirs = [group([None, 2, 3], truths), group([1, 2], [1, 0])]
+    found = agreement_difference([*ours, ours[1]], [*theirs, theirs[1]], rng())
+    assert (found.estimate, found.n, found.excluded) == (1, 2, 2)
+
+
+def test_a_difference_of_other_groups_is_refused() -> None:
+    one, other = group([0.9, 0.1], [1, 0]), group([0.9, 0.1], [0, 1])
+    with pytest.raises(InputError, match="different trajectories"):
+        agreement_difference([one], [other], rng())
+    with pytest.raises(InputError, match="1 groups but 0"):
+        agreement_difference([one], [], rng())

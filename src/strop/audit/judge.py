@@ -10,8 +10,8 @@ import numpy as np
 from strop.audit.cost import judge_cost
 from strop.grader.comparison import Comparison, coin, over_coin
 from strop.judge.verdict import Verdict
-from strop.stats.agreement import RatedGroup, pairwise_agreement
-from strop.stats.intervals import Estimate, cluster_ratio, wilson
+from strop.stats.agreement import RatedGroup, agreement_difference, pairwise_agreement
+from strop.stats.intervals import Estimate, wilson
 from strop.trajectory.model import Group, Trajectory
 
 DEFAULT = "judge"
@@ -50,7 +50,10 @@ def compare(groups: Sequence[Group], verdicts: Sequence[Verdict], rng: np.random
     blind = _blind(groups, verdicts, scores)
     agreement = pairwise_agreement(_rated(groups, scores), rng)
     nulls = {name: pairwise_agreement(_rated(groups, rating), rng) for name, rating in blind.items()}
-    gains = {name: _gain(groups, scores, rating, rng) for name, rating in blind.items()}
+    gains = {
+        name: agreement_difference(_rated(groups, scores), _rated(groups, rating), rng)
+        for name, rating in blind.items()
+    }
     return Comparison(
         measure="pairwise agreement with truth",
         default=DEFAULT,
@@ -105,28 +108,6 @@ def _rated(groups: Sequence[Group], rating: Rating) -> list[RatedGroup]:
         )
         for group in groups
     ]
-
-
-def _gain(groups: Sequence[Group], ours: Rating, theirs: Rating, rng: np.random.Generator) -> Estimate:
-    rows = [_gain_in(group.trajectories, ours, theirs) for group in groups]
-    return cluster_ratio([gain for gain, _ in rows], [float(pairs) for _, pairs in rows], rng)
-
-
-def _gain_in(attempts: Sequence[Trajectory], ours: Rating, theirs: Rating) -> tuple[float, int]:
-    """Pairs ordered rightly by `ours` less those by `theirs`, and the pairs whose truth differs."""
-    rated = [(t.truth, ours[t.trajectory_id], theirs[t.trajectory_id]) for t in attempts if _both(t, ours)]
-    gain, pairs = 0.0, 0
-    for i, (truth, a, b) in enumerate(rated):
-        for other, c, d in rated[:i]:
-            if truth is not None and other is not None and truth != other:
-                sign = 1 if truth > other else -1
-                gain += sign * (np.sign(a - c) - np.sign(b - d)) / 2
-                pairs += 1
-    return gain, pairs
-
-
-def _both(trajectory: Trajectory, scores: Rating) -> bool:
-    return trajectory.truth is not None and trajectory.trajectory_id in scores
 
 
 def _excluded(groups: Sequence[Group]) -> dict[str, int]:

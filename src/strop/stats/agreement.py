@@ -35,6 +35,27 @@ def pairwise_agreement(
     return replace(estimate, excluded=sum(c.excluded for c in counted))
 
 
+def agreement_difference(
+    ours: Sequence[RatedGroup],
+    theirs: Sequence[RatedGroup],
+    rng: np.random.Generator,
+    resamples: int = RESAMPLES,
+    level: float = LEVEL,
+) -> Estimate:
+    """Pairwise agreement of `ours` less that of `theirs`, in [-1, 1], resampled together by group.
+
+    Both rate the same groups, trajectory by trajectory, with the same truths; only those that both
+    score count, the others are `excluded`. Raises InputError where groups or lengths differ.
+    """
+    if len(ours) != len(theirs):
+        raise InputError(f"{len(ours)} groups but {len(theirs)} on the other side; give the same groups")
+    shared = [_shared(mine, other) for mine, other in zip(ours, theirs, strict=True)]
+    counted = [(_concordance(mine), _concordance(other)) for mine, other in shared]
+    gains = [(m.concordant - o.concordant) + (m.score_tied - o.score_tied) / 2 for m, o in counted]
+    estimate = cluster_ratio(gains, [m.truth_differs for m, _ in counted], rng, resamples, level)
+    return replace(estimate, excluded=sum(m.excluded for m, _ in counted))
+
+
 def mean_kendall_tau(
     groups: Sequence[RatedGroup],
     rng: np.random.Generator,
@@ -55,6 +76,19 @@ def mean_kendall_tau(
         high=_as_tau(share.high),
         excluded=len(taus) - len(shares),
     )
+
+
+def _shared(mine: RatedGroup, other: RatedGroup) -> tuple[RatedGroup, RatedGroup]:
+    """Both with a score only where both have one."""
+    if list(mine.truths) != list(other.truths) or len(mine.scores) != len(other.scores):
+        raise InputError("groups of different trajectories or truths; give the same ones on both sides")
+    both = [a is not None and b is not None for a, b in zip(mine.scores, other.scores, strict=True)]
+    return _only(mine, both), _only(other, both)
+
+
+def _only(group: RatedGroup, kept: Sequence[bool]) -> RatedGroup:
+    scores = [score if keep else None for score, keep in zip(group.scores, kept, strict=True)]
+    return replace(group, scores=scores)
 
 
 def _as_tau(share: float | None) -> float | None:
