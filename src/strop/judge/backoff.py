@@ -49,7 +49,7 @@ class Backoff:
             texts = repr((self._request.messages, self._request.repeat))
             seed = hashlib.sha256(texts.encode("utf-8", "surrogatepass")).digest()
             self._random = random.Random(seed)
-        whole = min(LONGEST_S, FIRST_S * 2 ** min(self._waits, 16))
+        whole = min(LONGEST_S, FIRST_S * 2.0 ** min(self._waits, 16))
         self._waits += 1
         return whole * (0.5 + 0.5 * self._random.random())
 

@@ -1,4 +1,4 @@
-"""Reading a chat completion. Servers differ and the SDK checks little, so nothing is taken on trust."""
+"""Reading a chat completion. Servers differ, so nothing is taken on trust."""
 
 import math
 from collections.abc import Mapping
@@ -16,21 +16,21 @@ PLACES = 16
 
 
 def read_completion(completion: Any, price: Price | None, seconds: float, *, top_logprobs: int = 0) -> Answer:
-    """The answer in whatever the SDK returned: billed first, then read.
+    """The answer in whatever JSON a server sent: billed first, then read.
 
     What is not a chat completion is `transport`, a refusal without content `refusal`, and a reply without
     the log-probabilities that were asked for `transport`.
     """
-    cost = usage_cost(getattr(completion, "usage", None), price, seconds)
-    choices = getattr(completion, "choices", None)
+    cost = usage_cost(_field(completion, "usage"), price, seconds)
+    choices = _field(completion, "choices")
     choice = choices[0] if isinstance(choices, list) and choices else None
-    message = getattr(choice, "message", None)
-    if message is None:
+    message = _field(choice, "message")
+    if not isinstance(message, Mapping):
         return Answer(failure=Failure.TRANSPORT, detail="the answer is not a chat completion", cost=cost)
-    text = _text(getattr(message, "content", None))
-    alternatives = _alternatives(getattr(choice, "logprobs", None)) if top_logprobs else ()
+    text = _text(_field(message, "content"))
+    alternatives = _alternatives(_field(choice, "logprobs")) if top_logprobs else ()
     failure, detail = _defect(text, message, lacks_logprobs=top_logprobs > 0 and not any(alternatives))
-    reason = getattr(choice, "finish_reason", None)
+    reason = _field(choice, "finish_reason")
     return Answer(
         text=text,
         finish_reason=reason if isinstance(reason, str) else None,
@@ -64,7 +64,7 @@ def unmetered(price: Price | None, seconds: float) -> Cost:
 
 
 def _defect(text: str, message: Any, *, lacks_logprobs: bool) -> tuple[Failure | None, str]:
-    if not text and getattr(message, "refusal", None):
+    if not text and _field(message, "refusal"):
         return Failure.REFUSAL, "the judge declined to judge"
     if text and lacks_logprobs:
         return Failure.TRANSPORT, "the endpoint gives no log-probabilities; the reply came without"
@@ -104,4 +104,4 @@ def _count(usage: Any, name: str) -> int | None:
 
 
 def _field(thing: Any, name: str) -> Any:
-    return thing.get(name) if isinstance(thing, Mapping) else getattr(thing, name, None)
+    return thing.get(name) if isinstance(thing, Mapping) else None

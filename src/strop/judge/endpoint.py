@@ -1,4 +1,4 @@
-"""A judge behind an OpenAI-compatible endpoint: one request in, one answer or the class of its failure out."""
+"""A judge behind an OpenAI-compatible endpoint: a request in, an answer or the class of its failure out."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from strop.errors import ConfigError, Unreachable, in_one_line
 from strop.judge.ask import Answer, Ask, Request
@@ -144,16 +144,20 @@ class Endpoint:
         there = client if url == self.base_url else client.with_options(base_url=url)
         try:
             async with asyncio.timeout(self.settings.timeout_s):
-                # All but two fields go in as they are: the SDK knows none that a server has of its own.
-                completion = await there.chat.completions.create(
-                    model=self.model, messages=list(request.messages), extra_body=fields  # type: ignore[arg-type]
-                )  # fmt: skip
+                # Most fields go in as they are, and the reply is read as it came: the SDK knows no field
+                # that a server has of its own, and turns true into 1.
+                raw = await there.chat.completions.with_raw_response.create(
+                    model=self.model,
+                    messages=cast("Any", list(request.messages)),
+                    extra_body=fields,
+                )
+            completion = json.loads(raw.http_response.content)
         except TimeoutError:
             return Fault(action="fail", failure=Failure.TIMEOUT)
         except openai.APIError as error:
             return read_error(error, fields)
-        except ValueError as error:
-            return Fault(action="fail", detail=f"the request or its answer is no JSON: {in_one_line(error)}")
+        except (ValueError, RecursionError) as error:
+            return Fault(action="fail", detail=f"the request or its answer is not JSON: {in_one_line(error)}")
         return read_completion(completion, self.settings.price, 0.0, top_logprobs=request.top_logprobs)
 
     def _fields(self, request: Request) -> dict[str, Any]:

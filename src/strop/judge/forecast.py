@@ -52,7 +52,7 @@ def forecast(ledger: Ledger, groups_left: int, level: float = LEVEL) -> Forecast
     def total(of: Callable[[Cost], float], costs: Sequence[Cost], left_out: int) -> Estimate:
         return total_to_come([of(cost) for cost in costs], groups_left, ledger.reused + left_out, level)
 
-    known = all(cost.money is not None for cost in ledger.judged)
+    known = all(cost.money is not None for cost in metered)
     return Forecast(
         groups_left=groups_left,
         calls=total(lambda cost: cost.calls, ledger.judged, 0),

@@ -30,8 +30,9 @@ class Pace:
     """
 
     def __init__(self, clock: Clock, on_wait: OnWait, before: "Pace | None" = None) -> None:
-        self.limit = before.limit if before else math.inf
-        self._opens, self._reason = (before._opens, before._reason) if before else (-math.inf, "")
+        self.limit: float = before.limit if before else math.inf
+        self._opens: float = before._opens if before else -math.inf
+        self._reason: str = before._reason if before else ""
         self._clock = clock
         self._on_wait = on_wait
         self._there = 0
