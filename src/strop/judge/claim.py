@@ -7,11 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from strop.errors import InputError
-from strop.judge.lenient import Fields, Value, number
+from strop.judge.lenient import Broken, Fields, Items, Member, Value, number, plain_key, read_whole
 from strop.judge.verdict import Failure
 
 _KEY = re.compile(r"scores(_[0-9a-f]{4,16})?")
-_PLACE = re.compile(r"(?:(?:attempt|trajectory)[\s_-]*)?#?0*(\d+)", re.ASCII | re.IGNORECASE)
+_PLACE = re.compile(r"(?:(?:attempt|trajectory)[\s_-]*)?#?0*(\d+)(?:\.0+)?", re.ASCII | re.IGNORECASE)
+_LONGEST_PLACE = 64
+_EXACT = 2.0**53
 _ID_KEYS = ("trajectory_id", "id", "attempt", "attempt_id")
 _REASON_KEYS = ("explanation", "reason")
 
@@ -32,9 +34,11 @@ class Ids:
         return cls(tuple(ids), {_plain(name): name for name in ids if forms[_plain(name)] == 1})
 
     def match(self, given: Value) -> str | None:
-        """The id that `given` is by value (" 1", "01", "#1" and 1 are all "1"), None for any other."""
-        if isinstance(given, float) and math.isfinite(given) and given == int(given):
-            given = str(int(given))
+        """The id that `given` is by value (" 1", "01", "#1", 1.0 and 1 are all "1"), None for any other."""
+        if isinstance(given, float) and abs(given) < _EXACT and given == int(given):
+            given = int(given)
+        if isinstance(given, int) and not isinstance(given, bool):
+            given = str(given)
         if not isinstance(given, str):
             return None
         return given if given in self.names else self.places.get(_plain(given))
@@ -45,7 +49,7 @@ class Claim:
     """One reading. `names_all`: it names every id; `failure` None: exactly once, with a good score each.
 
     `scores` of a claim with a failure tell it apart from others, and are never given out.
-    `bare` says that it stood under no key of its own.
+    `bare` says that it stood under no key of its own; `start` and `end` are its place in the text.
     """
 
     names_all: bool = False
@@ -54,10 +58,12 @@ class Claim:
     failure: Failure | None = None
     detail: str = ""
     bare: bool = False
+    start: int = 0
+    end: int = 0
 
-    def spoilt(self) -> "Claim":
+    def spoilt(self, detail: str) -> "Claim":
         """The same claim where it stands in doubtful surroundings."""
-        return replace(self, failure=Failure.AMBIGUOUS, scores={})
+        return replace(self, failure=Failure.AMBIGUOUS, detail=detail, scores={})
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,74 +71,126 @@ class _Item:
     given: Value
     score: Value
     explanation: str = ""
+    others: tuple[Value, ...] = ()
 
 
-def find_claims(value: Value, ids: Ids, nonce: str | None, *, keyed_only: bool = False) -> list[Claim]:
-    """Every claim in `value`, in the order of the text. With a nonce or `keyed_only`, a key is required."""
-    bare = nonce is None and not keyed_only
-    if isinstance(value, Fields):
-        if bare and any(ids.match(key) for key, _ in value.pairs):
-            return [_claim(value, ids, bare=True)]
-        return [
-            claim
-            for key, inner in value.pairs
-            for claim in (
-                [_claim(inner, ids, bare=False)]
-                if _is_key(key, nonce)
-                else find_claims(inner, ids, nonce, keyed_only=keyed_only)
-            )
-        ]
-    if not isinstance(value, list):
+def find_claims(member: Member, ids: Ids, nonce: str | None, *, keyed_only: bool = False) -> list[Claim]:
+    """Every claim in a value, in the order of the text. With a nonce or `keyed_only`, a key is required.
+
+    With a nonce a string that is JSON is looked into as well; without one it may be a quotation.
+    """
+    value = member.value
+    if _is_key(member.key, nonce):
+        return [_claim(member, ids, bare=False)]
+    if isinstance(value, str) and nonce is not None:
+        inner = Member("", _opened(value), member.start, member.end)
+        nested = [] if inner.value is value else find_claims(inner, ids, nonce)
+        return [replace(claim, start=member.start, end=member.end) for claim in nested]
+    if not isinstance(value, Fields | Items):
         return []
-    if bare and any(isinstance(item, Fields) and item.all(*_ID_KEYS) for item in value):
-        return [_claim(value, ids, bare=True)]
-    return [claim for item in value for claim in find_claims(item, ids, nonce, keyed_only=keyed_only)]
+    if nonce is None and not keyed_only and _is_bare(value, ids):
+        return [_claim(member, ids, bare=True)]
+    return [
+        claim for inner in value.members for claim in find_claims(inner, ids, nonce, keyed_only=keyed_only)
+    ]
+
+
+def scores_again(ids: Ids) -> re.Pattern[str]:
+    """What text looks like that states scores: a key "score" or "scores", or an id with a value.
+
+    No part of it can begin at many places of a run, so a search takes linear time.
+    """
+    names = "|".join(re.escape(name) for name in ids.names)
+    return re.compile(
+        r"(?:[,{\[]\s*|[\"'])scores?(?:\\*_[0-9a-f]{4,16})?\s*\\*[\"']?\s*:"
+        rf"|[\"'](?:{names})\s*\\*[\"']\s*:\s*[\d.+\-\"'{{\\]",
+        re.IGNORECASE,
+    )
 
 
 def _is_key(key: str, nonce: str | None) -> bool:
-    plain = key.strip().lower()
-    return plain == f"scores_{nonce}" if nonce is not None else _KEY.fullmatch(plain) is not None
+    plain = plain_key(key)
+    return plain == f"scores_{nonce}".lower() if nonce is not None else _KEY.fullmatch(plain) is not None
 
 
-def _claim(value: Value, ids: Ids, *, bare: bool) -> Claim:
-    items = _items(value, ids)
+def _is_bare(value: Fields | Items, ids: Ids) -> bool:
+    """Whether a value with no key of its own has the form of a verdict: a map by id, or a list of items."""
+    if isinstance(value, Fields):
+        return any(ids.match(member.key) for member in value.members)
+    return any(isinstance(item.value, Fields) and item.value.all(*_ID_KEYS) for item in value.members)
+
+
+def _opened(value: Value) -> Value:
+    """What a string says that is JSON of an object or array; any other value as it is."""
+    if not isinstance(value, str) or value.lstrip()[:1] not in ("{", "["):
+        return value
+    try:
+        return read_whole(value)
+    except Broken:
+        return value
+
+
+def _claim(member: Member, ids: Ids, *, bare: bool) -> Claim:
+    claim = _reading(_items(_opened(member.value), ids), ids)
+    return replace(claim, bare=bare, start=member.start, end=member.end)
+
+
+def _reading(items: Sequence[_Item] | None, ids: Ids) -> Claim:
     if items is None:
-        return Claim(failure=Failure.WRONG_SCHEMA, detail="an entry lacks its id or its score", bare=bare)
+        return Claim(failure=Failure.WRONG_SCHEMA, detail="an entry lacks its id or its score")
     counts = Counter(ids.match(item.given) for item in items)
-    names_all = all(counts[name] for name in ids.names)
     scores = {name: _score(item.score) for item in items if (name := ids.match(item.given)) is not None}
     failure, detail = _id_defect(items, counts, ids) or _score_defect(scores) or (None, "")
-    return Claim(
-        names_all=names_all,
+    claim = Claim(
+        names_all=all(counts[name] for name in ids.names),
         scores={} if failure else scores,
         explanations={ids.match(item.given) or "": item.explanation for item in items if item.explanation},
         failure=failure,
         detail=detail,
-        bare=bare,
     )
+    nested = any(_holds_entries(other, ids) for item in items for other in item.others)
+    return claim.spoilt("an entry holds further entries") if nested else claim
 
 
 def _items(value: Value, ids: Ids) -> list[_Item] | None:
     """Entries of a list of objects or of a map; None where one of them has no clear id or score."""
-    if isinstance(value, list):
-        entries = [_entry(item, None, ids) for item in value]
-    elif isinstance(value, Fields):
-        entries = [_entry(inner, key, ids) for key, inner in value.pairs]
-    else:
+    if not isinstance(value, Fields | Items):
         return None
+    keyed = isinstance(value, Fields)
+    entries = [_entry(inner.value, inner.key if keyed else None, ids) for inner in value.members]
     items = [entry for entry in entries if entry is not None]
     return items if len(items) == len(entries) else None
 
 
 def _entry(value: Value, key: str | None, ids: Ids) -> _Item | None:
     if not isinstance(value, Fields):
-        return None if key is None or isinstance(value, list) else _Item(key, value)
+        return None if key is None or isinstance(value, Items) else _Item(key, value)
     named: list[Value] = [*([key] if key is not None else []), *value.all(*_ID_KEYS)]
     scores = value.all("score")
     if not named or not scores or len({_same(name, ids) for name in named}) > 1:
         return None
     reasons = [reason for reason in value.all(*_REASON_KEYS) if isinstance(reason, str)]
-    return _Item(named[0], scores[0] if len(scores) == 1 else None, " ".join(reasons))
+    others = tuple(member.value for member in value.members)
+    return _Item(named[0], scores[0] if len(scores) == 1 else None, " ".join(reasons), others)
+
+
+def _holds_entries(value: Value, ids: Ids) -> bool:
+    """Whether somewhere in `value` an id stands with a score, as it does where a quotation broke out."""
+    if isinstance(value, Items):
+        return any(_holds_entries(inner.value, ids) for inner in value.members)
+    if not isinstance(value, Fields):
+        return False
+    named = any(ids.match(given) for given in value.all(*_ID_KEYS))
+    return (named and bool(value.all("score"))) or any(
+        (_is_stated(inner.value) and ids.match(inner.key) is not None) or _holds_entries(inner.value, ids)
+        for inner in value.members
+    )
+
+
+def _is_stated(value: Value) -> bool:
+    if isinstance(value, Fields):
+        return bool(value.all("score"))
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _same(given: Value, ids: Ids) -> str:
@@ -145,11 +203,15 @@ def _id_defect(
     twice = [name for name in ids.names if counts[name] > 1]
     if twice:
         return Failure.DUPLICATE_IDS, f"these ids occur more than once: {', '.join(twice)}"
-    unknown = [str(item.given)[:40] for item in items if ids.match(item.given) is None]
+    unknown = [_shown(item.given) for item in items if ids.match(item.given) is None]
     if unknown:
         return Failure.UNEXPECTED_IDS, f"these ids were never shown: {', '.join(unknown[:8])}"
     missing = [name for name in ids.names if not counts[name]]
     return (Failure.MISSING_IDS, f"these ids are missing: {', '.join(missing)}") if missing else None
+
+
+def _shown(given: Value) -> str:
+    return f"a {type(given).__name__}" if isinstance(given, Fields | Items) else str(given)[:40]
 
 
 def _score_defect(scores: Mapping[str, float]) -> tuple[Failure, str] | None:
@@ -163,15 +225,14 @@ def _score_defect(scores: Mapping[str, float]) -> tuple[Failure, str] | None:
 
 
 def _score(value: Value) -> float:
-    """The number a score states; NaN, which is then refused, for what states none."""
-    if isinstance(value, bool):
-        return math.nan
-    if isinstance(value, str):
-        stated = number(value)
-        return math.nan if stated is None else stated + 0.0
-    return value + 0.0 if isinstance(value, float) else math.nan
+    """The number a score states; NaN, which is then refused, for what states none. -0 is 0."""
+    stated = number(value) if isinstance(value, str) else value
+    return (
+        float(stated) + 0.0 if isinstance(stated, int | float) and not isinstance(stated, bool) else math.nan
+    )
 
 
 def _plain(name: str) -> str:
-    place = _PLACE.fullmatch(name.strip())
-    return place.group(1) if place else name.strip()
+    name = name.strip()
+    place = _PLACE.fullmatch(name) if len(name) <= _LONGEST_PLACE else None
+    return place.group(1) if place else name

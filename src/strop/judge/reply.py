@@ -1,45 +1,47 @@
 """Reading a judge's reply: the scores it states beyond doubt, or the class of what is wrong with it.
 
-Strict JSON first; where that fails, every value in the text is looked at. Only an object with every
-id exactly once counts. Two of them that differ are `ambiguous`, so a verdict that the judge merely
-quotes can spoil a judgement but never become one. With a nonce, only its own key counts at all.
+Every value in the text is looked at. Only an object with every id exactly once counts, and only where
+no other place of the reply states other scores: two complete ones that differ, or scores of any kind
+after the verdict, are `ambiguous`. So a verdict that the judge merely quotes, even where the quotation
+breaks out of its string, can spoil a judgement but never become one. With a nonce, only its own key
+counts at all.
 """
 
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
-from strop.judge.claim import Claim, Ids, find_claims
-from strop.judge.lenient import Broken, Fields, Value, read, read_strict
+from strop.judge import refusal
+from strop.judge.claim import Claim, Ids, find_claims, scores_again
+from strop.judge.lenient import Broken, Fields, Items, Member, Value, is_strict, read
+from strop.judge.reasoning import after_reasoning, free_tags
 from strop.judge.transcript import valid_unicode
 from strop.judge.verdict import Failure, Verdict
 
-_THINK = re.compile(r"\s*<(think|thinking|thought|reasoning|analysis|reflection)\b[^<>]*>", re.IGNORECASE)
 _BEGINS_JSON = re.compile(r"""\{\s*["']|\[\s*\{""")
 _INVISIBLE = " \t\r\n\v\f\u00a0\u200b\u200c\u200d\u2060\ufeff"
 _OPENER = re.compile(r"[{\[]")
-_REFUSAL = re.compile(
-    r"\b(i['’]?m (really |very |so )?sorry|i am sorry|sorry, (but )?i|i apologi[sz]e|i must decline"
-    r"|i (can ?not|can['’]t|won['’]t|will not)|i(['’]m| am) (not able|unable)"
-    r"|as an ai\b|unable to (assist|help|comply))",
-    re.IGNORECASE,
-)
-MAX_MISREAD = 200
 _CUT = (Failure.TRUNCATED, "the reply ends before its verdict does")
+WASTE = 4
+WASTE_AT_LEAST = 100_000
 
 
 @dataclass(slots=True)
 class _Text:
     """What a walk through a reply found. `doubtful` claims follow JSON that could not be read.
 
-    `misread` counts brackets that begin no value; past MAX_MISREAD the walk gives up.
+    `spans` are the objects read. `wasted` counts the characters of what turned out to be no value;
+    past `allowed` the walk gives up, so that it takes linear time.
     """
 
+    allowed: int
     claims: list[Claim] = field(default_factory=list)
     doubtful: list[Claim] = field(default_factory=list)
-    objects: int = 0
-    misread: int = 0
+    spans: list[tuple[int, int]] = field(default_factory=list)
+    wasted: int = 0
+    broken: bool = False
     cut: bool = False
 
 
@@ -50,44 +52,55 @@ def parse_reply(
 
     `finish_reason` "length" is always `truncated`, "content_filter" a `refusal`. With `nonce` only
     the key `scores_<nonce>` counts; without it, `scores`, a bare list of items and a map from id to
-    score count too. Scores are numbers or plain decimal strings in [0, 1]. Pure: the same text
-    gives the same verdict. Raises InputError for no ids or an id twice.
+    score count too. Scores are numbers or plain decimal strings in [0, 1]. A draft counts for nothing
+    inside leading reasoning, or where it lacks an id and the verdict follows; elsewhere it makes the
+    reply ambiguous. Pure: the same text gives the same verdict. Raises InputError for no ids or an id
+    twice.
     """
     known = Ids.of(ids)
-    text = valid_unicode(raw or "").strip(_INVISIBLE)
+    text = _clean(raw or "")
     early = _early(text, finish_reason)
     if early is not None:
         return early
-    try:
-        value = read_strict(text)
-    except ValueError:
-        return _tolerant(text, known, nonce)
-    if isinstance(value, str):
-        return _tolerant(value, known, nonce)
-    claims = find_claims(value, known, nonce)
-    return _decide(claims) or _fail(Failure.WRONG_SCHEMA, _no_key(nonce))
+    strict = is_strict(text)
+    inner = _inner(text) if strict else None
+    verdict = _read(text if inner is None else inner, known, nonce)
+    if strict and inner is None:
+        return _fail(*_no_key(nonce)) if verdict.failure is Failure.NO_JSON else verdict
+    flags = ["tolerant", *(["fenced"] if "```" in text else []), *verdict.flags]
+    return replace(verdict, flags=tuple(flags))
+
+
+def _clean(text: str) -> str:
+    return valid_unicode(text).strip(_INVISIBLE)
+
+
+def _inner(text: str) -> str | None:
+    """What a JSON string says, None for any other JSON."""
+    value = json.loads(text) if text.startswith('"') else None
+    return _clean(value) if isinstance(value, str) else None
 
 
 def _early(text: str, finish_reason: str | None) -> Verdict | None:
-    if finish_reason == "length":
-        return _fail(Failure.TRUNCATED, "the reply was cut by the token limit")
-    if finish_reason == "content_filter":
-        return _fail(Failure.REFUSAL, "the endpoint's content filter stopped the reply")
-    return None if text else _fail(Failure.EMPTY, "the reply was empty")
+    if refusal.is_cut(finish_reason):
+        return _fail(*refusal.CUT)
+    if refusal.is_filtered(finish_reason):
+        return _fail(*refusal.FILTERED)
+    return None if text else _fail(*refusal.EMPTY)
 
 
-def _tolerant(text: str, ids: Ids, nonce: str | None) -> Verdict:
-    start, open_reasoning = _after_reasoning(text)
+def _read(text: str, ids: Ids, nonce: str | None) -> Verdict:
+    start, endless = after_reasoning(text)
     found = _walk(text, start, ids, nonce)
-    if found.misread > MAX_MISREAD:
-        verdict = _fail(Failure.AMBIGUOUS, "too much in the reply cannot be read")
-    elif open_reasoning:
-        verdict = _fail(*_in_reasoning(found))
-    else:
-        claims = found.claims + (found.doubtful if nonce is not None else _rivals(found.doubtful))
-        verdict = _decide(claims) or _fail(*_why_nothing(text[start:], found, nonce))
-    flags = ["tolerant", *(["reasoning"] if start else []), *(["fenced"] if "```" in text else [])]
-    return replace(verdict, flags=(*flags, *verdict.flags))
+    if found.wasted > found.allowed:
+        return _fail(Failure.AMBIGUOUS, "too much in the reply cannot be read")
+    if endless:
+        return _fail(*_in_reasoning(found))
+    claims = found.claims + (found.doubtful if nonce is not None else _rivals(found.doubtful))
+    kept = _past_drafts(claims, text, start, found, nonce)
+    verdict = _decide(kept, text, ids) or _fail(*_why_nothing(text[start:], found, nonce))
+    reasoned = start > 0 or len(kept) < len(claims)
+    return replace(verdict, flags=("reasoning", *verdict.flags)) if reasoned else verdict
 
 
 def _in_reasoning(found: _Text) -> tuple[Failure, str]:
@@ -98,62 +111,81 @@ def _in_reasoning(found: _Text) -> tuple[Failure, str]:
 
 def _rivals(doubtful: Sequence[Claim]) -> list[Claim]:
     """Without a nonce a whole verdict amid broken JSON may be a quotation: it can spoil, not win."""
-    return [claim.spoilt() for claim in doubtful if claim.names_all]
+    return [
+        claim.spoilt("the verdict stands inside text that cannot be read")
+        for claim in doubtful
+        if claim.names_all
+    ]
 
 
-def _after_reasoning(text: str) -> tuple[int, bool]:
-    """Where the leading reasoning blocks end, and whether the last of them is never closed.
+def _past_drafts(claims: list[Claim], text: str, start: int, found: _Text, nonce: str | None) -> list[Claim]:
+    """The claims that count where reasoning tags stand further on in the text.
 
-    Blocks further on are not skipped: a quoted pair of tags must not hide the judge's own verdict.
+    What only a judge can write, a key with the nonce, counts as a draft before the last closing tag.
+    Without a nonce a closing tag may be a quotation that is to hide the judge's own verdict, so both
+    sides count. A verdict on the wrong side of a tag, with none on the right one, is spoilt.
     """
-    at = 0
-    while opening := _THINK.match(text, at):
-        closing = re.compile(rf"</{opening.group(1)}\s*>", re.IGNORECASE).search(text, opening.end())
-        if closing is None:
-            return opening.end(), True
-        at = closing.end()
-    return at, False
+    tags = free_tags(text, start, found.spans)
+    before = [claim for claim in claims if claim.start < tags.closed]
+    after = [claim for claim in claims if claim.start >= tags.closed]
+    if tags.opened is not None:
+        opened = tags.opened
+        after = [
+            c.spoilt("the verdict follows an open reasoning tag") if c.start > opened else c for c in after
+        ]
+    if any(claim.names_all for claim in after):
+        return after if nonce is not None else before + after
+    return [claim.spoilt("a reasoning tag closes after the verdict") for claim in before] + after
 
 
 def _walk(text: str, start: int, ids: Ids, nonce: str | None) -> _Text:
-    found = _Text()
-    broken = False
+    found = _Text(allowed=WASTE * len(text) + WASTE_AT_LEAST)
     at = start
-    while found.misread <= MAX_MISREAD and (match := _OPENER.search(text, at)):
+    while found.wasted <= found.allowed and (match := _OPENER.search(text, at)):
         at = match.start()
         try:
             value, end = read(text, at)
         except Broken as error:
             if _BEGINS_JSON.match(text, at):
-                broken = True
+                found.broken = True
                 found.cut = found.cut or error.ended
-            found.misread += 1
+            found.wasted += 1 + error.where - at
             at += 1
             continue
+        claims = find_claims(Member("", value, at, end), ids, nonce, keyed_only=found.broken)
+        (found.doubtful if found.broken else found.claims).extend(claims)
+        if _holds_object(value):
+            found.spans.append((at, end))
         at = end
-        claims = find_claims(value, ids, nonce, keyed_only=broken)
-        (found.doubtful if broken else found.claims).extend(claims)
-        found.objects += isinstance(value, Fields) or _holds_object(value)
     return found
 
 
 def _holds_object(value: Value) -> bool:
-    return isinstance(value, list) and any(isinstance(item, Fields) for item in value)
+    return isinstance(value, Fields) or (
+        isinstance(value, Items) and any(isinstance(item.value, Fields) for item in value.members)
+    )
 
 
-def _decide(claims: Sequence[Claim]) -> Verdict | None:
+def _decide(claims: Sequence[Claim], text: str, ids: Ids) -> Verdict | None:
     """The verdict that all complete claims agree on, else the last claim's defect; None for no claim."""
+    if not claims:
+        return None
     complete = [claim for claim in claims if claim.names_all]
     if any(one.scores != other.scores for one, other in pairwise(complete)):
         return _fail(Failure.AMBIGUOUS, "the reply holds verdicts that differ")
-    if complete and complete[-1].failure is None:
-        return _accept(complete)
-    if any(claim.failure is Failure.AMBIGUOUS for claim in complete):
-        return _fail(Failure.AMBIGUOUS, "the verdict stands inside text that cannot be read")
-    if not claims:
-        return None
     last = (complete or claims)[-1]
-    return _fail(last.failure or Failure.WRONG_SCHEMA, last.detail)
+    if not complete or last.failure is not None:
+        return _fail(last.failure or Failure.WRONG_SCHEMA, last.detail)
+    if scores_again(ids).search(_outside(text, complete)):
+        return _fail(Failure.AMBIGUOUS, "the reply states scores again after its verdict")
+    return _accept(complete)
+
+
+def _outside(text: str, complete: Sequence[Claim]) -> str:
+    """The text after the first verdict, without its repetitions."""
+    ends = [claim.end for claim in complete]
+    begins = [*(claim.start for claim in complete[1:]), len(text)]
+    return "\n".join(text[end:begin] for end, begin in zip(ends, begins, strict=True))
 
 
 def _accept(complete: Sequence[Claim]) -> Verdict:
@@ -169,15 +201,18 @@ def _accept(complete: Sequence[Claim]) -> Verdict:
 def _why_nothing(text: str, found: _Text, nonce: str | None) -> tuple[Failure, str]:
     if found.cut:
         return _CUT
-    if _REFUSAL.search(text[:400]):
-        return Failure.REFUSAL, "the judge declined to judge"
-    if found.objects:
-        return Failure.WRONG_SCHEMA, _no_key(nonce)
-    return Failure.NO_JSON, "the reply holds no JSON"
+    if not text.strip(_INVISIBLE):
+        return Failure.EMPTY, "the reply holds nothing but reasoning"
+    if refusal.declines(text):
+        return refusal.DECLINED
+    if not found.spans:
+        return Failure.NO_JSON, "the reply holds no JSON"
+    return (Failure.WRONG_SCHEMA, "the JSON is not well formed") if found.broken else _no_key(nonce)
 
 
-def _no_key(nonce: str | None) -> str:
-    return f"the reply has no key {'scores' if nonce is None else f'scores_{nonce}'!r} with a list of scores"
+def _no_key(nonce: str | None) -> tuple[Failure, str]:
+    key = "scores" if nonce is None else f"scores_{nonce}"
+    return Failure.WRONG_SCHEMA, f"the reply has no key {key!r} with scores"
 
 
 def _fail(failure: Failure, detail: str) -> Verdict:
