@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from strop.errors import InputError
 from strop.judge.budget import fit, size
 from strop.judge.transcript import Clean, Line, harmless, lines_of
-from strop.judge.view import View
+from strop.judge.view import FRAME_BYTES, View
 from strop.trajectory.model import Message, Trajectory
 
 IMAGE_TOKENS = 1000
@@ -21,8 +21,7 @@ IMAGE_TOKENS = 1000
 
 NOTHING = "(no further message)"
 
-_FRAME_BYTES = 450
-_BLOCK_BYTES = 100
+_BLOCK_BYTES = 60
 _OPENING_ROLES = ("system", "developer", "user")
 _DEFAULT = View()
 
@@ -52,23 +51,26 @@ class Sheet:
     entries: tuple[Entry, ...]
     cut: Mapping[str, float] = field(default_factory=dict)
     digest: str
-    bytes_per_token: float
+    bytes_per_token: float = _DEFAULT.bytes_per_token
 
     def tokens(self, places: Sequence[int]) -> int:
         """About how many tokens a prompt takes that shows the entries at `places`, the rubric not counted."""
         shown = [self.entries[place] for place in places]
         texts = size(self.context) + sum(size(entry.body) + _BLOCK_BYTES for entry in shown)
         images = len(self.context_images) + sum(len(entry.images) for entry in shown)
-        return math.ceil((_FRAME_BYTES + texts) / self.bytes_per_token) + images * IMAGE_TOKENS
+        return (
+            math.ceil((FRAME_BYTES - 2 * _BLOCK_BYTES + texts) / self.bytes_per_token) + images * IMAGE_TOKENS
+        )
 
 
 class _Attempt(NamedTuple):
-    """A trajectory's messages as lines, as text, and as what is compared."""
+    """A trajectory's messages as lines, as text, and as what is compared; `opening` of them are no answer."""
 
     trajectory_id: str
     lines: Sequence[Sequence[Line]]
     texts: Sequence[str]
     keys: Sequence[str]
+    opening: int
 
 
 def make_sheet(trajectories: Sequence[Trajectory], view: View = _DEFAULT, *, merge: bool = True) -> Sheet:
@@ -88,12 +90,12 @@ def make_sheet(trajectories: Sequence[Trajectory], view: View = _DEFAULT, *, mer
     else:
         alike = [[item[-1]] for item in keyed]
     if len(alike) == 1:
-        shared = min(shared, _opening(trajectories[0].messages))
+        shared = min(shared, alike[0][0].opening)
     return _sheet(alike, shared, view)
 
 
 def _sheet(alike: Sequence[Sequence[_Attempt]], shared: int, view: View) -> Sheet:
-    image_bytes = int(IMAGE_TOKENS * view.bytes_per_token)
+    image_bytes = math.ceil(IMAGE_TOKENS * view.bytes_per_token)
     context = fit(_flat(alike[0][0].lines[:shared]), view.context_bytes, image_bytes)
     entries: list[Entry] = []
     cut: dict[str, float] = {}
@@ -105,7 +107,7 @@ def _sheet(alike: Sequence[Sequence[_Attempt]], shared: int, view: View) -> Shee
         entries.append(Entry(ids=ids, body=body or NOTHING, images=images))
         if lost := context.lost + fitted.lost:
             whole = sum(map(len, same[0].texts))
-            cut |= dict.fromkeys(ids, lost / whole)
+            cut |= dict.fromkeys(ids, min(1.0, lost / whole))
     text, images = _text(context.lines)
     return Sheet(
         context=text,
@@ -126,7 +128,7 @@ def _attempt(trajectory: Trajectory, view: View, clean: Clean) -> _Attempt:
         keys = ["\n".join(map(str, lines_of(message, view, scrubbed))) for message in trajectory.messages]
     if view.images == "pass":
         keys = [key + _addresses(several) for key, several in zip(keys, lines, strict=True)]
-    return _Attempt(trajectory.trajectory_id, lines, texts, keys)
+    return _Attempt(trajectory.trajectory_id, lines, texts, keys, _opening(trajectory.messages))
 
 
 def _scrubbing(patterns: Sequence[str]) -> Clean:

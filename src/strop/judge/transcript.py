@@ -132,7 +132,7 @@ def _image(part: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """The part as OpenAI's image_url part with nothing else in it; None where it holds no address."""
     held = part.get("image_url")
     url, detail = (held.get("url"), held.get("detail")) if isinstance(held, Mapping) else (held, None)
-    if not isinstance(url, str) or not url.isascii():
+    if not (isinstance(url, str) and url and url.isascii()):
         return None
     kept = {"url": url, "detail": detail} if detail in ("low", "high", "auto") else {"url": url}
     return {"type": "image_url", "image_url": kept}

@@ -12,6 +12,9 @@ Images = Literal["placeholder", "pass"]
 FLOOR_BYTES = 1000
 """The least room that any attempt can be fitted into."""
 
+FRAME_BYTES = 700
+"""Room for what stands around the texts of two attempts; the rubric is not counted."""
+
 SHARES = 4
 """A prompt's room is one half for what all attempts share, and a quarter each for two attempts."""
 
@@ -44,20 +47,27 @@ class View:
             raise ConfigError(
                 f"judge.bytes_per_token is {self.bytes_per_token}; it must be a positive number"
             )
-        for key, shares in (("attempt_tokens", 1), ("group_tokens", SHARES)):
-            least = math.ceil(shares * FLOOR_BYTES / self.bytes_per_token)
+        for key, room in (
+            ("attempt_tokens", FLOOR_BYTES),
+            ("group_tokens", SHARES * FLOOR_BYTES + FRAME_BYTES),
+        ):
+            least = math.ceil(room / self.bytes_per_token)
             if getattr(self, key) < least:
                 raise ConfigError(f"judge.{key} is {getattr(self, key)}; it must be at least {least}")
 
     @property
     def attempt_bytes(self) -> int:
         """The room of one attempt beyond the common prefix."""
-        return int(min(self.attempt_tokens, self.group_tokens / SHARES) * self.bytes_per_token)
+        return min(int(self.attempt_tokens * self.bytes_per_token), self._text_bytes // SHARES)
 
     @property
     def context_bytes(self) -> int:
         """The room of what all attempts share."""
-        return int(self.group_tokens / 2 * self.bytes_per_token)
+        return self._text_bytes // 2
+
+    @property
+    def _text_bytes(self) -> int:
+        return int(self.group_tokens * self.bytes_per_token) - FRAME_BYTES
 
 
 def _check_patterns(patterns: object) -> None:
