@@ -2,29 +2,17 @@
 
 import hashlib
 import json
-import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from strop.judge.prompt import PROMPT_VERSION, Prompt
-from strop.judge.rubric import rubric_hash
-from strop.judge.settings import JudgeSettings
+from strop.trajectory.atomic import replacing
 
 
-def cache_key(settings: JudgeSettings, rubric: str, prompt: Prompt, repeat: int = 0) -> str:
-    """SHA-256 over model, sampling, prompt version, rubric, texts in the order shown, and repeat index.
-
-    The nonce is left out: it is fresh in every prompt and kept beside the reply.
-    """
-    texts: Sequence[str] = [prompt.context, *(prompt.attempts[name] for name in prompt.shown.values())]
-    parts = [
-        settings.base_url, settings.model, settings.temperature, settings.max_tokens, settings.seed,
-        PROMPT_VERSION, rubric_hash(rubric), texts, repeat,
-    ]  # fmt: skip
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+def cache_key(parts: Sequence[object]) -> str:
+    """SHA-256 of `parts`, whatever JSON can hold; other values by their text."""
+    return hashlib.sha256(json.dumps(parts, default=str).encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +30,9 @@ class ReplyCache:
         return value if isinstance(value, dict) else None
 
     def put(self, key: str, value: Mapping[str, Any]) -> None:
-        """Keep `value`; readers see the whole of it or nothing."""
-        path = self._path(key)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, aside = tempfile.mkstemp(dir=path.parent, prefix=".reply-")
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump(value, file)
-        os.replace(aside, path)
+        """Keep `value`; readers see the whole of it or nothing. Raises StropError where the disk refuses."""
+        with replacing(self._path(key)) as file:
+            file.write(json.dumps(value).encode())
 
     def _path(self, key: str) -> Path:
         return self.directory / key[:2] / f"{key}.json"

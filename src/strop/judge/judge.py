@@ -1,206 +1,151 @@
-"""Judging a group: one call, its reply read, one re-ask that names the defect, every attempt billed."""
-
-from __future__ import annotations
+"""Judging a group: shown in balanced orders, once more where they disagree, and merged into one verdict."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
-import numpy as np
-
-from strop.judge.cache import ReplyCache, cache_key
-from strop.judge.client import Answer, ask, build_client
+from strop.errors import JudgeStopped
+from strop.judge.ask import Ask
+from strop.judge.asking import Asking
+from strop.judge.combine import reliability
+from strop.judge.conclude import Outcome, conclude
 from strop.judge.ledger import Ledger
-from strop.judge.prompt import Prompt, render_prompt, reply_key
-from strop.judge.reply import parse_reply
+from strop.judge.presentation import Plan, Presentation, make_plan
+from strop.judge.prompt import Prompt
 from strop.judge.rubric import default_rubric
 from strop.judge.settings import JudgeSettings
-from strop.judge.transcript import render_message
-from strop.judge.verdict import Cost, Failure, Reply, Verdict
+from strop.judge.sheet import make_sheet
+from strop.judge.verdict import Failure, Verdict
+from strop.judge.view import View
 from strop.trajectory.model import Group, Trajectory
-
-if TYPE_CHECKING:
-    import openai
 
 T = TypeVar("T")
 
 TIED_SCORE = 0.5
-QUOTED_CHARS = 2000
-_FINAL = (Failure.TIMEOUT, Failure.TRANSPORT, Failure.TOO_LONG)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Case:
-    """A prompt, and the trajectory ids that each id in it stands for."""
+    """A group that is to be judged. `plan` is None where there is nothing to compare."""
 
     group_id: str
-    prompt: Prompt
-    shown: Mapping[str, tuple[str, ...]]
+    judged: Sequence[Trajectory]
+    plan: Plan | None
 
 
 class Judge:
-    """An LLM judge: `await judge(group, rng=rng)` gives a Verdict.
+    """A judge: `await judge(group)` gives a Verdict. `ask` is an Endpoint or any async callable.
 
     Only trajectories that are not unscored are judged. Identical ones, by what the judge would read,
-    are shown once and share a score. Fewer than two different ones: no call, every score 0.5, flag
-    "identical" or "single", so that the group counts as tied. Nothing a judge does raises, except
-    that Unreachable is raised for a refused key or an unknown model. `client` takes the place of the
-    one made from the settings' address and key. One event loop a judge.
+    are shown once and share a score. Fewer than two different ones compare with nothing: no call,
+    every score 0.5, flag "identical" or "single", so that the group counts as tied (in the modes that
+    judge each attempt alone they are judged). Orders and nonces come from the settings' seed and the
+    texts: the same texts are shown in the same way in every run. Nothing that `ask` does raises,
+    except that errors of strop's own pass (Unreachable for a refused key or an unknown model), and
+    JudgeStopped is raised after `stop()` or after too many groups in a row without a verdict.
     """
 
     def __init__(
-        self, settings: JudgeSettings, rubric: str | None = None, *, client: openai.AsyncOpenAI | None = None
+        self,
+        ask: Ask,
+        settings: JudgeSettings | None = None,
+        rubric: str | None = None,
+        view: View | None = None,
     ) -> None:
-        self.settings = settings
+        self.ask = ask
+        self.settings = settings or JudgeSettings()
         self.rubric = default_rubric() if rubric is None else rubric
+        self.view = view or View()
         self.ledger = Ledger()
-        self._client = None if client is None else client.with_options(max_retries=0)
-        self._cache = None if settings.cache is None else ReplyCache(settings.cache)
-        self._slots = asyncio.Semaphore(settings.concurrency)
+        self._asking = Asking(self.settings, self.ledger)
 
-    async def __call__(
-        self, group: Group, *, rng: np.random.Generator, session_url: str | None = None
-    ) -> Verdict:
-        """Judge one group in an order drawn from `rng`. `session_url` replaces the base URL for this call."""
-        verdict = await self._verdict(group, rng, session_url)
+    async def __call__(self, group: Group, *, ask: Ask | None = None) -> Verdict:
+        """Judge one group; `ask` takes the place of the judge's own for this group."""
+        case = self._case(group)
+        verdict = await self._verdict(case, ask or self.ask)
         self.ledger.record(verdict)
+        self._stop_if_dead(verdict)
         return verdict
 
+    def prompts(self, group: Group) -> list[Prompt]:
+        """The prompts of the first round for `group`, as they would be sent; none where no call is."""
+        plan = self._case(group).plan
+        return [shown.prompt for shown in plan.first_round()] if plan else []
+
+    def stop(self) -> None:
+        """Begin no further call. Those in flight end and are kept; then JudgeStopped is raised."""
+        self._asking.stopped = True
+
     async def close(self) -> None:
-        """Close the connections. Calling it again does nothing."""
-        if self._client is not None:
-            await self._client.close()
-            self._client = None
+        """Close the connections of an endpoint. Calling it again does nothing."""
+        close = getattr(self.ask, "close", None)
+        if close is not None:
+            await close()
 
-    async def _verdict(self, group: Group, rng: np.random.Generator, session_url: str | None) -> Verdict:
+    def _case(self, group: Group) -> _Case:
         judged = [t for t in group.trajectories if t.unscored is None]
-        alike = _alike(judged)
-        if len(alike) < 2:
-            return _without_call(group.group_id, judged)
-        prompt = render_prompt([same[0] for same in alike], self.rubric, rng)
-        ids = {same[0].trajectory_id: tuple(t.trajectory_id for t in same) for same in alike}
-        shown = {place: ids[first] for place, first in prompt.shown.items()}
-        case = _Case(group_id=group.group_id, prompt=prompt, shown=shown)
-        size = len(prompt.context) + sum(len(text) for text in prompt.attempts.values())
-        if size > self.settings.max_prompt_chars:
-            detail = f"{size} characters to judge, judge.max_prompt_chars is {self.settings.max_prompt_chars}"
-            return Verdict(group_id=group.group_id, failure=Failure.TOO_LONG, detail=detail)
-        return self._remembered(case) or await self._judge(case, session_url)
+        sheet = make_sheet(judged, self.view) if judged else None
+        least = 1 if self.settings.mode in ("pointwise", "logprob") else 2
+        plan = None
+        if sheet is not None and len(sheet.entries) >= least:
+            plan = make_plan(sheet, self.rubric, self.settings, self.view)
+        return _Case(group_id=group.group_id, judged=judged, plan=plan)
 
-    async def _judge(self, case: _Case, session_url: str | None) -> Verdict:
-        replies: list[Reply] = []
-        messages: list[Mapping[str, str]] = list(case.prompt.messages)
-        max_tokens = self.settings.max_tokens
-        async with self._slots:
-            while True:
-                if self._spent():
-                    detail = "the judge's ceiling of calls or money is reached"
-                    return _finish(case, Verdict(failure=Failure.OVER_BUDGET, detail=detail), replies)
-                self.ledger.started += 1
-                answer = await ask(self._connection(session_url), self.settings, messages, max_tokens)
-                self.ledger.bill(answer.cost)
-                read = _read(case, answer)
-                replies.append(_reply(case, answer, read))
-                if read.failure is None:
-                    self._remember(case, answer)
-                if read.failure in (None, *_FINAL) or len(replies) >= self.settings.attempts:
-                    return _finish(case, read, replies)
-                messages = [*case.prompt.messages, *_reask(case, answer.text, read.detail)]
-                max_tokens = max_tokens * 2 if read.failure is Failure.TRUNCATED else max_tokens
+    async def _verdict(self, case: _Case, ask: Ask) -> Verdict:
+        if case.plan is None:
+            return _without_call(case)
+        first = case.plan.first_round()
+        outcomes = await self._round(ask, first)
+        contested = self._contested(first, outcomes)
+        further = case.plan.second_round(contested)
+        outcomes += await self._round(ask, further)
+        base = Verdict(group_id=case.group_id, failure=Failure.EMPTY, cut=case.plan.sheet.cut)
+        return conclude(outcomes, self.settings.mode, self.settings.combine, base)
 
-    def _spent(self) -> bool:
-        limits, cost = self.settings, self.ledger.cost
-        calls = limits.max_calls is not None and self.ledger.started >= limits.max_calls
-        return calls or (limits.max_money is not None and (cost.money or 0.0) >= limits.max_money)
+    async def _round(self, ask: Ask, presentations: Sequence[Presentation]) -> list[Outcome]:
+        outcomes = await _together([self._asking.outcome(ask, shown) for shown in presentations])
+        ended = [outcome for outcome in outcomes if outcome is not None]
+        if len(ended) < len(presentations):
+            raise JudgeStopped("judging was stopped; what was answered is kept")
+        return ended
 
-    def _connection(self, session_url: str | None) -> openai.AsyncOpenAI:
-        if self._client is None:
-            self._client = build_client(self.settings)
-        return self._client if session_url is None else self._client.with_options(base_url=session_url)
+    def _contested(self, shown: Sequence[Presentation], outcomes: Sequence[Outcome]) -> list[int]:
+        """The parts whose orders agree less than they should."""
+        by_part: dict[int, list[Any]] = {}
+        for one, outcome in zip(shown, outcomes, strict=True):
+            if outcome.ballot is not None:
+                by_part.setdefault(one.part, []).append(outcome.ballot)
+        agreed = {part: reliability(ballots) for part, ballots in by_part.items()}
+        return [
+            part
+            for part, share in agreed.items()
+            if share is not None and share < self.settings.escalate_below
+        ]
 
-    def _remembered(self, case: _Case) -> Verdict | None:
-        kept = None if self._cache is None else self._cache.get(self._key(case))
-        if kept is None:
-            return None
-        text, reason, nonce = (kept.get(name) for name in ("text", "finish_reason", "nonce"))
-        read = parse_reply(text, list(case.shown), reason, nonce)
-        if read.failure is not None:
-            return None
-        answer = Answer(text=text or "", finish_reason=reason, cost=Cost())
-        reply = replace(_reply(case, answer, read), nonce=nonce or "")
-        return _finish(case, replace(read, flags=(*read.flags, "cached")), [reply])
-
-    def _remember(self, case: _Case, answer: Answer) -> None:
-        if self._cache is not None:
-            nonce = case.prompt.nonce
-            value = {"text": answer.text, "finish_reason": answer.finish_reason, "nonce": nonce}
-            self._cache.put(self._key(case), value)
-
-    def _key(self, case: _Case) -> str:
-        return cache_key(self.settings, self.rubric, case.prompt)
+    def _stop_if_dead(self, verdict: Verdict) -> None:
+        limit, failed = self.settings.max_failures_in_a_row, self.ledger.failures_in_a_row
+        if verdict.failure and limit and failed >= limit:
+            raise JudgeStopped(
+                f"judge: no verdict for {failed} groups in a row ({verdict.failure}: {verdict.detail})"
+            )
 
 
-def _alike(trajectories: Sequence[Trajectory]) -> list[list[Trajectory]]:
-    """The trajectories, those together that read the same to the judge, in order of first occurrence."""
-    by_text: dict[tuple[str, ...], list[Trajectory]] = {}
-    for trajectory in trajectories:
-        text = tuple(render_message(message) for message in trajectory.messages)
-        by_text.setdefault(text, []).append(trajectory)
-    return list(by_text.values())
-
-
-def _without_call(group_id: str, judged: Sequence[Trajectory]) -> Verdict:
+def _without_call(case: _Case) -> Verdict:
     return Verdict(
-        group_id=group_id,
-        scores={t.trajectory_id: TIED_SCORE for t in judged},
-        flags=("identical" if len(judged) > 1 else "single",),
+        group_id=case.group_id,
+        scores={t.trajectory_id: TIED_SCORE for t in case.judged},
+        flags=("identical" if len(case.judged) > 1 else "single",),
         detail="no call: there is nothing to compare",
     )
 
 
-def _read(case: _Case, answer: Answer) -> Verdict:
-    if answer.failure is not None:
-        return Verdict(failure=answer.failure, detail=answer.detail)
-    return parse_reply(answer.text, list(case.shown), answer.finish_reason, case.prompt.nonce)
-
-
-def _reply(case: _Case, answer: Answer, read: Verdict) -> Reply:
-    return Reply(
-        text=answer.text,
-        finish_reason=answer.finish_reason,
-        nonce=case.prompt.nonce,
-        shown=case.shown,
-        failure=read.failure,
-        cost=answer.cost,
-    )
-
-
-def _reask(case: _Case, text: str, defect: str) -> list[Mapping[str, str]]:
-    ids = f'"1" to "{len(case.shown)}"'
-    complaint = (
-        f"That reply cannot be used: {defect}. Reply again in one line of JSON "
-        f'under the key "{reply_key(case.prompt.nonce)}", with ids {ids}, each once.'
-    )
-    return [
-        {"role": "assistant", "content": text[:QUOTED_CHARS] or "(empty)"},
-        {"role": "user", "content": complaint},
-    ]
-
-
-def _finish(case: _Case, read: Verdict, replies: Sequence[Reply]) -> Verdict:
-    """The verdict on shown ids as one on trajectory ids, with what it took to get it."""
-    scores = None if read.scores is None else _spread(read.scores, case)
-    return replace(
-        read,
-        group_id=case.group_id,
-        scores=scores,
-        explanations=_spread(read.explanations, case),
-        flags=(*read.flags, *(("reasked",) if len(replies) > 1 else ())),
-        cost=sum((reply.cost for reply in replies), Cost()),
-        replies=tuple(replies),
-    )
-
-
-def _spread(by_place: Mapping[str, T], case: _Case) -> dict[str, T]:
-    return {name: by_place[p] for p, names in case.shown.items() if p in by_place for name in names}
+async def _together(calls: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
+    """All of them at once; where one raises, the others are cancelled and waited for."""
+    tasks = [asyncio.ensure_future(call) for call in calls]
+    try:
+        return list(await asyncio.gather(*tasks))
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -9,7 +9,10 @@ from typing import Any
 from strop.errors import InputError
 from strop.trajectory.model import Group, Trajectory
 
-SCHEMA = 1
+SCHEMA = 2
+
+Alternatives = tuple[tuple[tuple[str, float], ...], ...]
+"""For each of the first tokens of a reply: likely tokens with their natural-log probabilities."""
 
 
 class Failure(StrEnum):
@@ -36,11 +39,13 @@ class Failure(StrEnum):
 class Cost:
     """What judging took: tokens in and out, money (None where a price is unknown), seconds, calls.
 
-    `unmetered` counts the calls whose tokens the server did not report; tokens and money leave them
-    out, so that both are lower bounds where it is above 0.
+    `tokens_cached` are those of `tokens_in` that the server read from its prompt cache. `unmetered`
+    counts the calls whose tokens the server did not report; tokens and money leave them out, so that
+    both are lower bounds where it is above 0.
     """
 
     tokens_in: int = 0
+    tokens_cached: int = 0
     tokens_out: int = 0
     money: float | None = 0.0
     seconds: float = 0.0
@@ -51,6 +56,7 @@ class Cost:
         known = self.money is not None and other.money is not None
         return Cost(
             tokens_in=self.tokens_in + other.tokens_in,
+            tokens_cached=self.tokens_cached + other.tokens_cached,
             tokens_out=self.tokens_out + other.tokens_out,
             money=(self.money or 0.0) + (other.money or 0.0) if known else None,
             seconds=self.seconds + other.seconds,
@@ -63,16 +69,20 @@ class Cost:
 class Reply:
     """One call's raw reply with all that reading it again needs.
 
-    `shown` maps the id in the prompt to the trajectory ids it stands for (identical ones share it).
-    `failure` is the class of this one attempt, None where it was good.
+    `shown` maps the id in the prompt to the trajectory ids it stands for (identical ones share it), in
+    the order shown. `presentation` counts the times a group or a part of it was shown; a re-ask has
+    the number of what it asks again. `failure` is the class of this one attempt, None where it was
+    good. `alternatives` are kept in mode "logprob", whose replies are a digit.
     """
 
     text: str
     finish_reason: str | None
     nonce: str
     shown: Mapping[str, tuple[str, ...]]
-    failure: Failure | None
-    cost: Cost
+    presentation: int = 0
+    failure: Failure | None = None
+    alternatives: Alternatives = ()
+    cost: Cost = Cost()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,9 +90,12 @@ class Verdict:
     """Scores in [0, 1] by trajectory id, or a failure class with one line of detail.
 
     `explanations` are the judge's words by trajectory id, where it gave any; `flags` say how the
-    reply was read or why there was no call ("tolerant", "fenced", "identical", ...); `reliability` is the
-    agreement between repeated judgements in [0, 1], None where there was one. Raises InputError
-    for both or neither of scores and failure, and for a score that is not a finite number in [0, 1].
+    replies were read or why there was no call ("tolerant", "fenced", "identical", ...). `reliability` is
+    the share of pairs that repeated judgements order alike (half for a tie), in [0, 1]; `noise` the
+    standard error of a score as those judgements show it. Both are None where there was one judgement.
+    `method` says how scores were made ("listwise mean", ...); `cut` is the share of an attempt's text
+    that the judge did not see, by trajectory id, where it is not 0. Raises InputError for both or
+    neither of scores and failure, and for a score that is not a finite number in [0, 1].
     """
 
     group_id: str = ""
@@ -92,6 +105,9 @@ class Verdict:
     explanations: Mapping[str, str] = field(default_factory=dict)
     flags: tuple[str, ...] = ()
     reliability: float | None = None
+    noise: float | None = None
+    method: str = ""
+    cut: Mapping[str, float] = field(default_factory=dict)
     cost: Cost = Cost()
     replies: tuple[Reply, ...] = ()
 
@@ -157,5 +173,13 @@ def _failure(name: str | None) -> Failure | None:
 def _reply(data: Mapping[str, Any]) -> Reply:
     shown = {place: tuple(ids) for place, ids in data["shown"].items()}
     return Reply(
-        **{**data, "shown": shown, "failure": _failure(data["failure"]), "cost": Cost(**data["cost"])}
+        **{
+            **data,
+            "shown": shown,
+            "failure": _failure(data["failure"]),
+            "alternatives": tuple(
+                tuple((str(token), float(value)) for token, value in place) for place in data["alternatives"]
+            ),
+            "cost": Cost(**data["cost"]),
+        }
     )
