@@ -44,11 +44,13 @@ class Server:
         self.scripts = scripts
         self.requests: list[dict[str, Any]] = []
         self.urls: list[str] = []
+        self.keys: set[str] = set()
         self.served = 0
         self.there = 0
 
     async def handle(self, request: httpx.Request) -> httpx.Response:
         self.urls.append(str(request.url))
+        self.keys.add(request.headers["authorization"])
         self.requests.append(json.loads(request.content))
         self.there += 1
         try:
@@ -168,6 +170,7 @@ def test_the_request_carries_the_settings() -> None:
         "temperature": 0.25, "seed": 7, "reasoning_effort": "low", "own": [1],
     }  # fmt: skip
     assert server.requests[1] == server.requests[0] | {"logprobs": True, "top_logprobs": 3}
+    assert server.keys == {"Bearer k"}
 
 
 def test_what_is_none_is_not_sent() -> None:
@@ -188,7 +191,7 @@ def test_what_is_none_is_not_sent() -> None:
         (status(400, "filtered", code="content_filter"), "refusal", "filtered"),
         (says(None, message={"refusal": "I will not."}), "refusal", "declined"),
         (says(None, message={"refusal": None}), None, ""),
-        (lambda _, __: httpx.Response(200, text="<html>proxy</html>"), "transport", "not JSON"),
+        (lambda _, __: httpx.Response(200, text="<html>proxy</html>"), "transport", "not a chat completion"),
         (lambda _, __: httpx.Response(200, json={"hello": 1}), "transport", "not a chat completion"),
         (lambda _, __: httpx.Response(200, json=[1]), "transport", "not a chat completion"),
         (lambda _, __: httpx.Response(200, json={"choices": {"0": 1}}), "transport", "not a chat completion"),
