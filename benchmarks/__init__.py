@@ -10,7 +10,10 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """Seconds of each pair of runs, ours and theirs; `limit` is the ratio that is asked for."""
+    """Seconds of each pair of runs, ours and theirs; `limit` is the ratio that is asked for.
+
+    `theirs` is empty where the peer is absent; then there is no ratio.
+    """
 
     name: str
     ours: Sequence[float]
@@ -19,20 +22,23 @@ class Outcome:
     details: dict[str, Any]
 
     @property
-    def ratio(self) -> float:
+    def ratio(self) -> float | None:
         """Median over the pairs of theirs divided by ours: above 1 is better for us."""
+        if not self.theirs:
+            return None
         return statistics.median(t / o for o, t in zip(self.ours, self.theirs, strict=True))
 
     def to_json(self) -> str:
         """The object that `--json` prints."""
+        ratio = self.ratio
         return json.dumps(
             {
                 "name": self.name,
-                "ratio": round(self.ratio, 3),
+                "ratio": None if ratio is None else round(ratio, 3),
                 "limit": self.limit,
                 "ours": [round(seconds, 3) for seconds in self.ours],
                 "theirs": [round(seconds, 3) for seconds in self.theirs],
-                "pairs": len(self.ours),
+                "pairs": min(len(self.ours), len(self.theirs)),
                 "machine": f"{platform.machine()} {platform.system()} python {platform.python_version()}",
                 **self.details,
             }
