@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations
-from math import comb, sqrt
+from math import comb, fsum, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
@@ -133,39 +133,35 @@ def _orders_of_pairs(ballots: Sequence[Ballot]) -> list[list[int]]:
 
 
 def _noise(ballots: Sequence[Ballot], *, ranks: bool) -> float | None:
-    seen: dict[tuple[str, frozenset[str]], list[Fraction]] = {}
+    seen: dict[tuple[str, frozenset[str]], list[float]] = {}
     times: dict[str, int] = {}
     for ballot in ballots:
         company = frozenset(ballot.scores)
-        for name, value in (_shares_below(ballot) if ranks else _decimals(ballot)).items():
+        for name, value in (_shares_below(ballot) if ranks else ballot.scores).items():
             seen.setdefault((name, company), []).append(value)
             times[name] = times.get(name, 0) + 1
     freedom = sum(len(values) - 1 for values in seen.values())
     if freedom == 0:
         return None
-    variance = sum((_squares(values) for values in seen.values()), Fraction(0)) / freedom
-    return sqrt(variance * sum(Fraction(1, many) for many in times.values()) / len(times))
+    variance = fsum(part for values in seen.values() for part in _squares(values)) / freedom
+    return sqrt(variance * fsum(1 / many for many in times.values()) / len(times))
 
 
-def _squares(values: Sequence[Fraction]) -> Fraction:
-    mean = sum(values, Fraction(0)) / len(values)
-    return sum(((value - mean) ** 2 for value in values), Fraction(0))
+def _squares(values: Sequence[float]) -> list[float]:
+    """Parts of the sum of squares about the mean, from differences of two, so that equal values give 0."""
+    return [(one - other) ** 2 / len(values) for one, other in combinations(values, 2)]
 
 
-def _decimals(ballot: Ballot) -> dict[str, Fraction]:
-    return {name: _exact(score) for name, score in ballot.scores.items()}
-
-
-def _shares_below(ballot: Ballot) -> dict[str, Fraction]:
-    """Share of the others that the ballot places below, ties half; 1/2 for an id alone."""
+def _shares_below(ballot: Ballot) -> dict[str, float]:
+    """Share of the others that the ballot places below, ties half; 0.5 for an id alone."""
     scores = list(ballot.scores.values())
-    others = max(len(scores) - 1, 1)
+    if len(scores) == 1:
+        return dict.fromkeys(ballot.scores, 0.5)
     halves = {
         name: 2 * sum(other < score for other in scores) + scores.count(score) - 1
         for name, score in ballot.scores.items()
     }
-    alone = len(scores) == 1
-    return {name: Fraction(1, 2) if alone else Fraction(h, 2 * others) for name, h in halves.items()}
+    return {name: count / (2 * (len(scores) - 1)) for name, count in halves.items()}
 
 
 def _exact(score: float) -> Fraction:
