@@ -141,7 +141,8 @@ def _agents(results: Results) -> Iterator[str]:
     yield (
         f"Here: {', '.join(figures.sets)}; {figures.runs} runs of {figures.tasks} tasks, "
         f"{figures.fewer.n} pairs in {figures.fewer.clusters} tasks. Nulls: "
-        f"the run of fewer steps wins {percent(figures.fewer)}, of more steps {percent(figures.more)}, a constant 50. The mean of the human step labels: "
+        f"the run of fewer steps wins {percent(figures.fewer)}, of more steps {percent(figures.more)}, "
+        "a constant 50. The mean of the human step labels: "
         f"{percent(figures.human_steps)}.\n"
     )
     head = ["judge", "by final label", "by step labels", "passes failed", "pairs", "left out"]
