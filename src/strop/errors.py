@@ -6,8 +6,9 @@ StropError
 ├─ ModelError          a model or adapter that cannot be had or read   exit 2
 ├─ EngineError         training or serving went wrong inside           exit 2
 │  └─ PublishError     a new adapter is not the one that is served     exit 2
-└─ Unreachable         a server or judge that does not answer          exit 3
-   └─ JudgeStopped     K judge failures in a row; resume continues     exit 3
+├─ Unreachable         a server or judge that does not answer          exit 3
+│  └─ JudgeStopped     K judge failures in a row; resume continues     exit 3
+└─ Interrupted         Ctrl-C, with what was finished kept             exit 130
 """
 
 from typing import ClassVar
@@ -53,3 +54,9 @@ class Unreachable(StropError, ConnectionError):
 
 class JudgeStopped(Unreachable):
     """The judge failed K times in a row. The run stopped cleanly; `--resume` continues."""
+
+
+class Interrupted(StropError):
+    """The user stopped the work; says what was kept and how to go on."""
+
+    exit_code = 130

@@ -6,6 +6,9 @@ import pytest
 
 import strop
 
+JUDGED = {"judged": 2, "money": None, "unmetered": 0, "forecast": None}
+SHOWN = {"group": "g", "mode": "listwise", "prompts": [], "no_call": "no call: nothing to compare"}
+
 
 class Calls(list[tuple[str, dict[str, Any]]]):
     """What the verbs asked of the application, by name, in order."""
@@ -29,7 +32,10 @@ def app(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
         demo=answer("demo", {"steps": 12}),
         train=answer("train", {"steps": 3}),
         serve=answer("serve", None),
-        judge_file=answer("judge_file", {"judged": 2}),
+        JudgeJob=SimpleNamespace,
+        judge_file=answer("judge_file", SimpleNamespace(result=JUDGED, ended=None)),
+        show_prompts=answer("show_prompts", SHOWN),
+        replay_file=answer("replay_file", {"verdicts": 2}),
         grade=answer("grade", {"graded": 4}),
         report=answer("report", "runs/a/report.html"),
     )

@@ -129,15 +129,63 @@ def test_serve_refuses(
     assert app.calls == []
 
 
-def test_judge_and_grade(app: SimpleNamespace, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["judge", "a.jsonl", "--judge", "judge.toml", "--out", "s.jsonl", "--json"]) == 0
+def test_judge(app: SimpleNamespace, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--judge", "judge.toml", "--rubric", "r.md", "--out", "s.jsonl"]
+    assert main(["judge", "a.jsonl", *flags, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["judged"] == 2
+    job = app.calls[0][1]["positional"][0]
+    assert (job.file, job.judge, job.out) == (Path("a.jsonl"), Path("judge.toml"), Path("s.jsonl"))
+    assert job.rubric == Path("r.md")
+    assert main(["judge", "a.jsonl"]) == 0
+    assert "price unknown" in capsys.readouterr().out
+    job = app.calls[1][1]["positional"][0]
+    assert (job.judge, job.rubric, job.out) == (None, None, Path("scores.jsonl"))
+
+
+def test_judge_that_ended_early_prints_what_there_is_and_why(
+    app: SimpleNamespace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = {"judged": 1, "money": 0.5, "unmetered": 3, "forecast": None}
+    app.judge_file = lambda job: SimpleNamespace(
+        result=result, ended=errors.Interrupted("interrupted; 1 of 2")
+    )
+    assert main(["judge", "a.jsonl", "--json"]) == 130
+    out, err = capsys.readouterr()
+    assert json.loads(out) == result
+    assert err == "strop: interrupted; 1 of 2\n"
+
+
+def test_judge_show_and_replay(app: SimpleNamespace, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["judge", "a.jsonl", "--show", "--group", "g"]) == 0
+    assert capsys.readouterr().out == "group g: no call: nothing to compare\n"
+    assert app.calls[0][1]["positional"][1] == "g"
+    assert main(["judge", "--replay", "s.jsonl", "--out", "n.jsonl", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"verdicts": 2}
+    assert app.calls[1][1]["positional"] == (Path("s.jsonl"), Path("n.jsonl"))
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        [],
+        ["--replay", "s.jsonl"],
+        ["a.jsonl", "--replay", "s.jsonl", "--out", "o"],
+        ["--replay", "s.jsonl", "--out", "o", "--show"],
+        ["a.jsonl", "--group", "g"],
+    ],
+)
+def test_judge_flags_that_do_not_go_together(
+    app: SimpleNamespace, capsys: pytest.CaptureFixture[str], flags: list[str]
+) -> None:
+    assert main(["judge", *flags]) == 2
+    assert capsys.readouterr().err.startswith("strop: ")
+    assert app.calls == []
+
+
+def test_grade(app: SimpleNamespace, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["grade", "a.jsonl", "--policy", "p", "--json"]) == 0
-    assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == [
-        {"judged": 2},
-        {"graded": 4},
-    ]
-    assert app.calls[0][1]["positional"] == (Path("a.jsonl"), Path("judge.toml"), Path("s.jsonl"))
-    assert app.calls[1][1] == {
+    assert json.loads(capsys.readouterr().out) == {"graded": 4}
+    assert app.calls[0][1] == {
         "positional": (),
         "file": Path("a.jsonl"),
         "policy": Path("p"),

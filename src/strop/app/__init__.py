@@ -1,7 +1,20 @@
 """The composition root: whole runs from a config. Builds engine, judge, agent and store; holds no maths."""
 
-from strop.app.offline import grade, judge_file, report
+from strop.app.judge_file import JudgeJob, judge_file, show_prompts
+from strop.app.judge_replay import replay_file
+from strop.app.offline import grade, report
 from strop.app.serving import serve
 from strop.app.whole_run import DemoOptions, demo, train
 
-__all__ = ["DemoOptions", "demo", "grade", "judge_file", "report", "serve", "train"]
+__all__ = [
+    "DemoOptions",
+    "JudgeJob",
+    "demo",
+    "grade",
+    "judge_file",
+    "replay_file",
+    "report",
+    "serve",
+    "show_prompts",
+    "train",
+]

@@ -1,5 +1,9 @@
 """Build what a run needs from its config."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
 from strop.config import RunConfig
 from strop.engines.opening import EmbeddedEngine, local, prepare
 from strop.rollout.limits import Limits
@@ -64,3 +68,20 @@ def engine(config: RunConfig) -> EmbeddedEngine:
             seed=training.seed,
         )
     )
+
+
+@contextmanager
+def plain_engine(
+    model: str, policy: Path | None = None, reference: Path | None = None
+) -> Iterator[EmbeddedEngine]:
+    """The local engine on a model with an adapter or none, while the block lasts, for no training."""
+    prepare()
+    from strop.engines.local.engine import LocalConfig
+
+    engine = local(
+        LocalConfig(model=model, adapter=policy, reference=reference or ("base" if policy else None))
+    )
+    try:
+        yield engine
+    finally:
+        engine.close()

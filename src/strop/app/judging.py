@@ -2,69 +2,96 @@
 
 import asyncio
 import os
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
 from strop.app.sources import ORDER_DESK
+from strop.app.waits import Waits
 from strop.config import JudgeConfig, RunConfig
+from strop.engines.embedded import cache_root
 from strop.engines.opening import EmbeddedEngine
 from strop.errors import ConfigError, ModelError
-from strop.judge import Judge, JudgeSettings, Verdict
+from strop.judge import Ask, Endpoint, EndpointSettings, Judge, JudgeSettings, Price, Request, Verdict, View
+from strop.judge.ask import Answer
 from strop.judge.rubric import default_rubric, read_rubric
 from strop.judge.verdict import Failure, apply
-from strop.seeds import generator
 from strop.trajectory.model import Group
 
 EMBEDDED = "judge"
 EMBEDDED_SLOTS = 16
 ADAPTER = "adapters/judge"
+FREE = Price(input=0.0, output=0.0)
+
+One = Callable[[Group], Awaitable[Verdict]]
+"""Judges one group."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bench:
-    """A judge and how it is asked. `sessions` is the engine's gateway where the judge is served by it.
+    """A judge and how it is asked: through sessions of `engine`'s gateway where it is served by it.
 
     Asked through sessions, an embedded judge's verdicts are the same in every run.
     """
 
     judge: Judge
-    engine: EmbeddedEngine | None
-    seed: int
+    endpoint: Endpoint
+    waits: Waits
+    engine: EmbeddedEngine | None = None
 
     async def judged(self, groups: Sequence[Group], part: str) -> tuple[list[Group], list[Verdict]]:
         """Every group with its scores, or reasons why not, and the verdicts. Order is kept.
 
         Raises Unreachable for a refused key or an unknown model.
         """
-        keys = [f"judge/{part}/{group.group_id}" for group in groups]
-        urls = dict(self.engine.gateway.open(keys)) if self.engine else {}
-        tasks = [
-            asyncio.ensure_future(self._one(group, key, urls))
-            for group, key in zip(groups, keys, strict=True)
-        ]
-        try:
-            verdicts = list(await asyncio.gather(*tasks))
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            for key in list(urls):
-                self._leave(key, urls)
+        with self.sitting(groups, part) as one:
+            tasks = [asyncio.ensure_future(one(group)) for group in groups]
+            try:
+                verdicts = list(await asyncio.gather(*tasks))
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
         return [apply(group, verdict) for group, verdict in zip(groups, verdicts, strict=True)], verdicts
 
-    async def _one(self, group: Group, key: str, urls: dict[str, str]) -> Verdict:
-        rng = generator(self.seed, "judge", key)
-        try:
-            return await self.judge(group, rng=rng, session_url=urls.get(key))
-        finally:
-            # At once: the sampler waits for every session that may still ask.
-            self._leave(key, urls)
+    @contextmanager
+    def sitting(self, groups: Sequence[Group], part: str) -> Iterator[One]:
+        """What judges each of `groups` while the block lasts. An embedded judge needs all asked at once."""
+        keys = {group.group_id: f"judge/{part}/{group.group_id}" for group in groups}
+        urls = dict(self.engine.gateway.open(list(keys.values()))) if self.engine else {}
 
-    def _leave(self, key: str, urls: dict[str, str]) -> None:
-        if self.engine is not None and urls.pop(key, None) is not None:
-            self.engine.gateway.take(key)
+        def leave(key: str) -> None:
+            if self.engine is not None and urls.pop(key, None) is not None:
+                self.engine.gateway.take(key)
+
+        async def one(group: Group) -> Verdict:
+            key = keys[group.group_id]
+            try:
+                if key not in urls:
+                    return await self.judge(group)
+                return await self.judge(group, ask=_in_turn(self.endpoint.at(urls[key])))
+            finally:
+                # At once: the sampler waits for every session that may still ask.
+                leave(key)
+
+        try:
+            yield one
+        finally:
+            for key in list(urls):
+                leave(key)
+
+
+def _in_turn(ask: Ask) -> Ask:
+    """One call at a time: what a session asks is then in the same order in every run."""
+    turn = asyncio.Lock()
+
+    async def in_turn(request: Request) -> Answer | str:
+        async with turn:
+            return await ask(request)
+
+    return in_turn
 
 
 def nobody_answered(verdicts: Sequence[Verdict]) -> bool:
@@ -73,20 +100,21 @@ def nobody_answered(verdicts: Sequence[Verdict]) -> bool:
 
 
 def bench(config: RunConfig, engine: EmbeddedEngine) -> Bench:
-    """The judge the run file asks for; the embedded one is served by `engine` from now on."""
-    rubric = _rubric(config)
-    if config.judge.embedded:
-        _serve_embedded(config.judge, engine)
-        settings = _settings(config.judge, engine.base_url, engine.api_key, EMBEDDED, config.training.seed)
-        return Bench(judge=Judge(settings, rubric), engine=engine, seed=config.training.seed)
-    return Bench(
-        judge=endpoint_judge(config.judge, rubric, config.training.seed),
-        engine=None,
-        seed=config.training.seed,
-    )
+    """The judge the run file asks for; the embedded one is served by `engine` from now on.
+
+    Failures in a row are counted by the training loop, which counts over steps, not by the judge.
+    """
+    rubric = rubric_of(config.judge, at_desk=config.rollout.agent == ORDER_DESK)
+    settings = judge_settings(config.judge, seed=config.training.seed)
+    if not config.judge.embedded:
+        return endpoint_bench(config.judge, settings, rubric)
+    return embedded_bench(config.judge, engine, settings, rubric)
 
 
-def _serve_embedded(config: JudgeConfig, engine: EmbeddedEngine) -> None:
+def embedded_bench(
+    config: JudgeConfig, engine: EmbeddedEngine, settings: JudgeSettings, rubric: str
+) -> Bench:
+    """The embedded judge, served by `engine` from now on. Raises ConfigError where it cannot be."""
     try:
         engine.serve_adapter(EMBEDDED, config.adapter or shipped(ADAPTER), EMBEDDED_SLOTS)
     except ModelError as error:
@@ -94,10 +122,20 @@ def _serve_embedded(config: JudgeConfig, engine: EmbeddedEngine) -> None:
             f"[judge] the embedded judge cannot be served over this model; give base_url and model of "
             f"another judge ({error})"
         ) from error
+    waits = Waits()
+    endpoint = Endpoint(
+        engine.base_url,
+        engine.api_key,
+        EMBEDDED,
+        settings=_endpoint_settings(config, settings.seed, FREE),
+        on_wait=waits.note,
+    )
+    judge = Judge(endpoint, settings, rubric, view_of(config))
+    return Bench(judge=judge, endpoint=endpoint, waits=waits, engine=engine)
 
 
-def endpoint_judge(config: JudgeConfig, rubric: str, seed: int) -> Judge:
-    """A judge behind the endpoint that `config` names. Raises ConfigError where its key is not set."""
+def endpoint_bench(config: JudgeConfig, settings: JudgeSettings, rubric: str) -> Bench:
+    """The endpoint that `config` names as a judge. Raises ConfigError where its key is not set."""
     key = os.environ.get(config.api_key_env)
     if not key:
         raise ConfigError(
@@ -105,7 +143,60 @@ def endpoint_judge(config: JudgeConfig, rubric: str, seed: int) -> Judge:
         )
     assert config.base_url is not None
     assert config.model is not None
-    return Judge(_settings(config, config.base_url, key, config.model, seed), rubric)
+    priced, waits = config.prices.get(config.model), Waits()
+    price = Price(priced.input, priced.output, priced.cached_input) if priced else None
+    sampling = _endpoint_settings(config, settings.seed, price)
+    endpoint = Endpoint(config.base_url, key, config.model, settings=sampling, on_wait=waits.note)
+    return Bench(judge=Judge(endpoint, settings, rubric, view_of(config)), endpoint=endpoint, waits=waits)
+
+
+def rubric_of(config: JudgeConfig, *, at_desk: bool) -> str:
+    """The rubric file's text, else the order desk's or the general one. Raises InputError."""
+    if config.rubric is not None:
+        return read_rubric(config.rubric)
+    return shipped("rubric.md").read_text(encoding="utf-8") if at_desk else default_rubric()
+
+
+def judge_settings(config: JudgeConfig, *, seed: int, failures_in_a_row: int = 0) -> JudgeSettings:
+    """How `config` says to judge; `failures_in_a_row` 0: somebody else counts them. Raises ConfigError."""
+    return JudgeSettings(
+        mode=config.mode,
+        orders=config.orders,
+        max_orders=config.max_orders,
+        escalate_below=config.escalate_below,
+        combine=config.combine,
+        most_at_once=config.most_at_once,
+        attempts=config.attempts,
+        max_tokens=config.max_tokens,
+        # All groups of an embedded judge must be able to ask at once: its sampler waits for each of them.
+        concurrency=1024 if config.embedded else config.concurrency,
+        deadline_s=config.deadline_s,
+        max_calls=config.max_calls,
+        max_money=config.max_money,
+        max_failures_in_a_row=failures_in_a_row,
+        cache=cache_of(config),
+        seed=seed,
+    )
+
+
+def cache_of(config: JudgeConfig) -> Path | None:
+    """The folder of kept replies, None for no cache: where nothing is said, an endpoint has one."""
+    if isinstance(config.cache, Path):
+        return config.cache
+    wanted = not config.embedded if config.cache is None else config.cache
+    return cache_root() / "judge" if wanted else None
+
+
+def view_of(config: JudgeConfig) -> View:
+    """What of an attempt the judge sees, as `config` says."""
+    return View(
+        reasoning=config.reasoning,
+        images=config.images,
+        volatile=config.volatile,
+        attempt_tokens=config.attempt_tokens,
+        group_tokens=config.group_tokens,
+        bytes_per_token=config.bytes_per_token,
+    )
 
 
 def shipped(name: str) -> Path:
@@ -113,27 +204,12 @@ def shipped(name: str) -> Path:
     return Path(str(files("strop.demo").joinpath(name)))
 
 
-def _rubric(config: RunConfig) -> str:
-    if config.judge.rubric is not None:
-        return read_rubric(config.judge.rubric)
-    if config.rollout.agent == ORDER_DESK:
-        return shipped("rubric.md").read_text(encoding="utf-8")
-    return default_rubric()
-
-
-def _settings(config: JudgeConfig, base_url: str, key: str, model: str, seed: int) -> JudgeSettings:
-    # All groups of an embedded judge must be able to ask at once: its sampler waits for each of them.
-    concurrency = 1024 if config.embedded else config.concurrency
-    priced = config.price_in > 0 or config.price_out > 0
-    return JudgeSettings(
-        base_url=base_url,
-        api_key=key,
-        model=model,
+def _endpoint_settings(config: JudgeConfig, seed: int, price: Price | None) -> EndpointSettings:
+    return EndpointSettings(
         temperature=config.temperature,
-        max_tokens=config.max_tokens,
-        timeout_s=config.timeout_s,
-        concurrency=concurrency,
         seed=seed,
-        price_in=config.price_in if priced else (0.0 if config.embedded else None),
-        price_out=config.price_out if priced else (0.0 if config.embedded else None),
+        timeout_s=config.timeout_s,
+        patience_s=config.patience_s,
+        request=config.request,
+        price=price,
     )

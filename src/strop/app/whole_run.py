@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from strop.app import building
+from strop.app.grouping import grouped
 from strop.app.judging import Bench, bench, nobody_answered, shipped
 from strop.app.progress import OnProgress, silent
 from strop.app.sources import Source, source
@@ -24,6 +25,7 @@ from strop.errors import JudgeStopped
 from strop.grader.codec import from_json, to_json
 from strop.grader.grade import grade
 from strop.inference.client import close_connections
+from strop.judge.forecast import forecast
 from strop.judge.verdict import Verdict
 from strop.report.page import render
 from strop.rollout.environment import Scenario
@@ -165,7 +167,9 @@ async def _train(stage: _Stage, *, resume: bool) -> None:
         return await _collect(stage, stage.source.training(step), part(step), config.rollout.attempts, step)
 
     async def scores(groups: Sequence[Group], step: int) -> list[Group]:
-        return await _judge(stage, groups, part(step))
+        judged = await _judge(stage, groups, part(step))
+        _forecast(stage, step)
+        return judged
 
     plan = TrainPlan(
         collect=attempts,
@@ -213,6 +217,13 @@ async def _judge(stage: _Stage, groups: Sequence[Group], name: str) -> list[Grou
     judged, verdicts = await stage.bench.judged(groups, name)
     _keep(stage, judged, verdicts, name)
     return judged
+
+
+def _forecast(stage: _Stage, step: int) -> None:
+    """What judging the steps that are left will take, by what it took so far."""
+    left = (stage.config.training.steps - step - 1) * stage.config.rollout.groups_per_step
+    expected = forecast(stage.bench.judge.ledger, left)
+    stage.run.append_event("judge_forecast", step=step, **expected.to_json())
 
 
 def _keep(stage: _Stage, judged: Sequence[Group], verdicts: Sequence[Verdict], name: str) -> None:
@@ -274,20 +285,10 @@ def _evidence(run: Run) -> Evidence:
     return Evidence(
         before=list(run.read_trajectories(BEFORE)) if BEFORE in have else [],
         after=list(run.read_trajectories(AFTER)) if AFTER in have else [],
-        judged=_groups(judged),
+        judged=grouped(judged),
         verdicts=[Verdict.from_json(v) for v in run.read_verdicts(JUDGED)] if judged else [],
         graded=[from_json(g) for g in run.read_grades(BEFORE)] if BEFORE in run.parts("grades") else [],
     )
-
-
-def _groups(trajectories: Sequence[Trajectory]) -> list[Group]:
-    by_id: dict[str, list[Trajectory]] = {}
-    for trajectory in trajectories:
-        by_id.setdefault(trajectory.group_id, []).append(trajectory)
-    return [
-        Group(group_id=group_id, scenario_id=members[0].scenario_id, trajectories=members)
-        for group_id, members in by_id.items()
-    ]
 
 
 def _members(groups: Sequence[Group]) -> list[Trajectory]:

@@ -1,6 +1,6 @@
 """Typed settings of a run and of a judge, from TOML files. An unknown key fails."""
 
-from strop.config.judge import JudgeConfig, judge_from_environment
+from strop.config.judge import JudgeConfig, PriceConfig, judge_from_environment
 from strop.config.reading import load, load_judge
 from strop.config.run import (
     EvaluationConfig,
@@ -18,6 +18,7 @@ __all__ = [
     "JudgeConfig",
     "LoraConfig",
     "ModelConfig",
+    "PriceConfig",
     "RolloutConfig",
     "RunConfig",
     "RunDirectory",

@@ -2,7 +2,8 @@
 
 import difflib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
@@ -22,6 +23,16 @@ _TYPES = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """A table whose keys are names of the user's own, each of them a table of one kind."""
+
+    kind: type[BaseModel]
+
+
+_Holder = type[BaseModel] | _Named
+
+
 def explain(error: ValidationError, kind: type[BaseModel], file: str, overrides: Sequence[str] = ()) -> str:
     """The first mistake of `error` as one line; how many more there are is said at its end.
 
@@ -34,7 +45,7 @@ def explain(error: ValidationError, kind: type[BaseModel], file: str, overrides:
     if ".".join(place) in names:
         where = f"--set {'.'.join(place)}"
     else:
-        table = bool(place) and (_inner(kind, place[0]) is not None or isinstance(problem["input"], dict))
+        table = bool(place) and (_inside(kind, place[0]) is not None or isinstance(problem["input"], dict))
         where = f"{file}: {_heading(place, table=table)}".removesuffix(": ")
     return f"{where}: {_what(problem, kind, place)}{more}"
 
@@ -42,18 +53,24 @@ def explain(error: ValidationError, kind: type[BaseModel], file: str, overrides:
 def _place(kind: type[BaseModel], loc: Sequence[int | str]) -> tuple[str, ...]:
     """The keys of `loc` without the parts that pydantic adds for unions and list positions."""
     keys: list[str] = []
-    model: type[BaseModel] | None = kind
+    holder: _Holder | None = kind
     for part in map(str, loc):
-        if model is None:
+        if holder is None:
             break
         keys.append(part)
-        model = _inner(model, part)
+        holder = _inside(holder, part)
     return tuple(keys)
 
 
-def _inner(model: type[BaseModel], key: str) -> type[BaseModel] | None:
-    field = model.model_fields.get(key)
+def _inside(holder: _Holder, key: str) -> _Holder | None:
+    """What holds the keys under `key`; None where `key` is a plain value."""
+    if isinstance(holder, _Named):
+        return holder.kind
+    field = holder.model_fields.get(key)
     inner = field.annotation if field else None
+    if get_origin(inner) is Mapping:
+        inner = get_args(inner)[1]
+        return _Named(inner) if isinstance(inner, type) and issubclass(inner, BaseModel) else None
     return inner if isinstance(inner, type) and issubclass(inner, BaseModel) else None
 
 
@@ -66,11 +83,13 @@ def _heading(place: Sequence[str], *, table: bool) -> str:
 
 
 def _what(problem: Mapping[str, Any], kind: type[BaseModel], place: Sequence[str]) -> str:
-    owner = kind
-    for key in place[:-1]:
-        owner = _inner(owner, key) or owner
     if problem["type"] == "value_error":
         return str(problem["ctx"]["error"])
+    owner: _Holder | None = kind
+    for key in place[:-1]:
+        owner = owner and _inside(owner, key)
+    if owner is None or isinstance(owner, _Named):
+        return f"{_shown(problem['input'])} is not allowed; it must be a table"
     if problem["type"] == "extra_forbidden":
         sort = "table" if isinstance(problem["input"], dict) else "key"
         return f"unknown {sort}; {_suggestion(place[-1], owner)}"

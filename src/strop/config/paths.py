@@ -48,6 +48,9 @@ DemoOrPath = Annotated[Annotated[str, Field(pattern=r"^demo:\w+$")] | Path, Befo
 CountOrPath = Annotated[Annotated[int, Field(ge=0)] | Path, BeforeValidator(_path)]
 """A whole number from 0, or a path, made absolute."""
 
+SwitchOrPath = Annotated[bool | Path, BeforeValidator(_path)]
+"""True, false, or a path, made absolute."""
+
 Words = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(min_length=1)]
 """A list of words, none empty."""
 

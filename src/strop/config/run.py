@@ -1,19 +1,15 @@
 """Settings of a training run, one class a table of the TOML file."""
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field
 
-from strop.config.judge import STRICT, JudgeConfig
+from strop.config.judge import STRICT, JudgeConfig, as_tuple
 from strop.config.paths import AgentName, CountOrPath, DemoOrPath, FilePath, ModelName, Words
 
 Dtype = Literal["auto", "float32", "bfloat16"]
 Device = Literal["auto", "cpu", "cuda", "mps"]
-
-
-def _tuple(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
 
 
 class ModelConfig(BaseModel):
@@ -39,7 +35,7 @@ class LoraConfig(BaseModel):
 
     rank: int = Field(16, ge=1, le=1024, description="rank of the update")
     alpha: float = Field(32.0, gt=0, le=4096, description="the update is scaled by alpha / rank")
-    targets: Annotated[Literal["all-linear"] | Words, BeforeValidator(_tuple)] = Field(
+    targets: Annotated[Literal["all-linear"] | Words, BeforeValidator(as_tuple)] = Field(
         "all-linear", description='"all-linear" or a list of module names'
     )
     first_layer: int = Field(

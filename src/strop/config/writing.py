@@ -1,6 +1,7 @@
 """Resolved settings as TOML, so that a run folder says what it was made with."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +28,17 @@ def _toml(value: Any) -> str:
         case int() | float():
             return repr(value)
         case str() | Path():
-            return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")
+            return _quoted(str(value))
         case list() | tuple():
             return f"[{', '.join(map(_toml, value))}]"
+        case Mapping():
+            items = (f"{_quoted(key)} = {_toml(item)}" for key, item in value.items())
+            return f"{{{', '.join(items)}}}"
+        case BaseModel():
+            return _toml(value.model_dump(exclude_none=True))
         case _:
             raise TypeError(f"no TOML form for {type(value).__name__}")
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
