@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+CAREFULLY = 0.25
+
 OnWait = Callable[[str, float], None]
 """Told the reason and the seconds when a request waits."""
 
@@ -25,12 +27,14 @@ class Pace:
 
     There is no limit until the server first says that it is overloaded. Then as many may be there at
     once as half of those that were, and with each success a little more (additive increase,
-    multiplicative decrease: Chiu and Jain, 1989). While the server asks for patience nobody goes.
+    multiplicative decrease: Chiu and Jain, 1989), less again where it last was too much. While the
+    server asks for patience nobody goes.
     `before` is another loop's pace, whose limit and gate this one takes over.
     """
 
     def __init__(self, clock: Clock, on_wait: OnWait, before: "Pace | None" = None) -> None:
         self.limit: float = before.limit if before else math.inf
+        self._too_many: float = before._too_many if before else math.inf
         self._opens: float = before._opens if before else -math.inf
         self._reason: str = before._reason if before else ""
         self._clock = clock
@@ -57,11 +61,13 @@ class Pace:
         """Halve the limit. Of the requests that one overload turned away only the first does."""
         if turn == self._cuts:
             self._cuts += 1
-            self.limit = max(1.0, min(self.limit, self._there) / 2)
+            self._too_many = min(self.limit, self._there)
+            self.limit = max(1.0, self._too_many / 2)
 
     def speed_up(self) -> None:
-        """A request went well: by the time that all have, one more may go at once."""
-        self.limit += 1 / self.limit
+        """A request went well: by the time that all have, one more may go, or a part of one."""
+        careful = self.limit + 1 > self._too_many
+        self.limit += (CAREFULLY if careful else 1.0) / self.limit
         self._call_in()
 
     def hold(self, seconds: float, reason: str) -> None:
