@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from strop.errors import InputError
 from strop.judge.budget import fit, size
+from strop.judge.repeats import definition, name_repeats, with_names
 from strop.judge.transcript import Clean, Line, harmless, lines_of
 from strop.judge.view import FRAME_BYTES, View
 from strop.trajectory.model import Message, Trajectory
@@ -42,21 +43,34 @@ class Entry:
 class Sheet:
     """A group's attempts, in an order that follows from their texts alone.
 
-    `context` is what all share ("" where nothing); `cut` the share of a trajectory's characters, shared
-    ones included, that is not shown, where above 0; `digest` a hash of all that is shown, without ids.
+    `prefix` is what all begin with, and `results` are long results that occur more than once, by the name
+    that stands for them; `cut` is the share of a trajectory's characters, those of the prefix included,
+    that is not shown, where above 0; `digest` a hash of all that is shown, without ids.
     """
 
-    context: str
+    prefix: str
+    results: Mapping[str, str] = field(default_factory=dict)
     context_images: tuple[Mapping[str, Any], ...] = ()
     entries: tuple[Entry, ...]
     cut: Mapping[str, float] = field(default_factory=dict)
     digest: str
     bytes_per_token: float = _DEFAULT.bytes_per_token
 
+    @property
+    def context(self) -> str:
+        """All that attempts share, "" where nothing."""
+        return "\n".join([self.prefix] * bool(self.prefix) + [*self.results.values()])
+
+    def context_of(self, places: Sequence[int]) -> str:
+        """The context for a prompt that shows the entries at `places`."""
+        bodies = [self.entries[place].body for place in places]
+        used = [line for name, line in self.results.items() if any(name in body for body in bodies)]
+        return "\n".join([self.prefix] * bool(self.prefix) + used)
+
     def tokens(self, places: Sequence[int]) -> int:
         """About how many tokens a prompt takes that shows the entries at `places`, the rubric not counted."""
         shown = [self.entries[place] for place in places]
-        texts = size(self.context) + sum(size(entry.body) + _BLOCK_BYTES for entry in shown)
+        texts = size(self.context_of(places)) + sum(size(entry.body) + _BLOCK_BYTES for entry in shown)
         images = len(self.context_images) + sum(len(entry.images) for entry in shown)
         return (
             math.ceil((FRAME_BYTES - 2 * _BLOCK_BYTES + texts) / self.bytes_per_token) + images * IMAGE_TOKENS
@@ -97,24 +111,27 @@ def make_sheet(trajectories: Sequence[Trajectory], view: View = _DEFAULT, *, mer
 def _sheet(alike: Sequence[Sequence[_Attempt]], shared: int, view: View) -> Sheet:
     image_bytes = math.ceil(IMAGE_TOKENS * view.bytes_per_token)
     context = fit(_flat(alike[0][0].lines[:shared]), view.context_bytes, image_bytes)
+    prefix, prefix_images = _text(context.lines)
+    own = [_flat(same[0].lines[shared:]) for same in alike]
+    room = view.context_bytes - size(prefix) - 1 - image_bytes * len(prefix_images)
+    names = name_repeats(own, room) if view.repeats == "once" else {}
     entries: list[Entry] = []
     cut: dict[str, float] = {}
-    for same in alike:
-        own = _flat(same[0].lines[shared:])
-        fitted = fit(own, view.attempt_bytes, image_bytes)
+    for same, lines in zip(alike, own, strict=True):
+        fitted = fit(with_names(lines, names), view.attempt_bytes, image_bytes)
         ids = tuple(attempt.trajectory_id for attempt in same)
         body, images = _text(fitted.lines)
         entries.append(Entry(ids=ids, body=body or NOTHING, images=images))
         if lost := context.lost + fitted.lost:
-            whole = sum(map(len, same[0].texts))
-            cut |= dict.fromkeys(ids, min(1.0, lost / whole))
-    text, images = _text(context.lines)
+            cut |= dict.fromkeys(ids, min(1.0, lost / sum(map(len, same[0].texts))))
+    results = {name: definition(name, text) for text, name in names.items()}
     return Sheet(
-        context=text,
-        context_images=images,
+        prefix=prefix,
+        results=results,
+        context_images=prefix_images,
         entries=tuple(entries),
         cut=cut,
-        digest=_digest(text, images, entries),
+        digest=_digest([prefix, *results.values()], prefix_images, entries),
         bytes_per_token=view.bytes_per_token,
     )
 
@@ -171,8 +188,8 @@ def _text(lines: Sequence[Line]) -> tuple[str, tuple[Mapping[str, Any], ...]]:
     return "\n".join(map(str, lines)), tuple(image for line in lines for image in line.images)
 
 
-def _digest(context: str, images: Sequence[Mapping[str, Any]], entries: Sequence[Entry]) -> str:
-    parts = [context, *(entry.body for entry in entries)]
+def _digest(context: Sequence[str], images: Sequence[Mapping[str, Any]], entries: Sequence[Entry]) -> str:
+    parts = [*context, *(entry.body for entry in entries)]
     shown = [images, *(entry.images for entry in entries)]
     if any(shown):
         parts.append(json.dumps(shown))

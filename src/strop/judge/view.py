@@ -8,6 +8,7 @@ from typing import Literal, get_args
 from strop.errors import ConfigError
 
 Images = Literal["placeholder", "pass"]
+Repeats = Literal["once", "full"]
 
 FLOOR_BYTES = 1000
 """The least room that any attempt can be fitted into."""
@@ -26,7 +27,8 @@ class View:
     `reasoning` shows the model's reasoning where messages hold it. `images` are a placeholder in the
     text, or passed on to a judge that can see. `volatile` are regular expressions: what they match in a
     message's texts (a timestamp, a request's id) counts for nothing where attempts are compared, so that
-    it defeats neither the common prefix nor the merging of duplicates; it is still shown.
+    it defeats neither the common prefix nor the merging of duplicates; it is still shown. `repeats`
+    "once" writes a long tool result that occurs more than once a single time, with a name for it.
     `attempt_tokens` is the budget of one attempt beyond the common prefix, `group_tokens` what a prompt
     may hold, of which the prefix gets at most half and an attempt at most a quarter. Tokens are
     estimated as UTF-8 bytes over `bytes_per_token`, because the judge's tokenizer is not at hand.
@@ -35,13 +37,15 @@ class View:
     reasoning: bool = False
     images: Images = "placeholder"
     volatile: tuple[str, ...] = ()
+    repeats: Repeats = "once"
     attempt_tokens: int = 16_000
     group_tokens: int = 100_000
     bytes_per_token: float = 3.0
 
     def __post_init__(self) -> None:
-        if self.images not in get_args(Images):
-            raise ConfigError(f"judge.images is {self.images!r}; it must be one of {get_args(Images)}")
+        for key, allowed in (("images", get_args(Images)), ("repeats", get_args(Repeats))):
+            if getattr(self, key) not in allowed:
+                raise ConfigError(f"judge.{key} is {getattr(self, key)!r}; it must be one of {allowed}")
         _check_patterns(self.volatile)
         if not (math.isfinite(self.bytes_per_token) and self.bytes_per_token > 0):
             raise ConfigError(
