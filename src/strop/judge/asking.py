@@ -74,7 +74,7 @@ class Asking:
         try:
             async with asyncio.timeout(self.settings.deadline_s):
                 given = await ask(request)
-            answer = given if isinstance(given, Answer) else Answer(text=given, cost=_unmetered(begun))
+            answer = given if isinstance(given, Answer) else _of_text(given, begun)
         except TimeoutError:
             detail = f"no answer within {self.settings.deadline_s:g} s"
             answer = Answer(failure=Failure.TIMEOUT, detail=detail, cost=_unmetered(begun))
@@ -161,8 +161,13 @@ def _identity(ask: Ask) -> object:
     return own or [getattr(ask, "__module__", ""), getattr(ask, "__qualname__", type(ask).__qualname__)]
 
 
+def _of_text(text: str, begun: float) -> Answer:
+    """Bare text says nothing of its price, so that the whole bill is unknown."""
+    return Answer(text=text, cost=replace(_unmetered(begun), money=None))
+
+
 def _unmetered(begun: float) -> Cost:
-    return Cost(money=None, seconds=time.perf_counter() - begun, calls=1, unmetered=1)
+    return Cost(seconds=time.perf_counter() - begun, calls=1, unmetered=1)
 
 
 def _over_budget(shown: Presentation, replies: list[Reply]) -> Outcome:
