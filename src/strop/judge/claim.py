@@ -49,7 +49,8 @@ class Claim:
     """One reading. `names_all`: it names every id; `failure` None: exactly once, with a good score each.
 
     `scores` of a claim with a failure tell it apart from others, and are never given out.
-    `bare` says that it stood under no key of its own; `start` and `end` are its place in the text.
+    `bare` says that it stood under no key of its own; `passing` that, lacking ids, it may be a draft or an
+    example that the verdict follows. `start` and `end` are its place in the text.
     """
 
     names_all: bool = False
@@ -58,6 +59,7 @@ class Claim:
     failure: Failure | None = None
     detail: str = ""
     bare: bool = False
+    passing: bool = False
     start: int = 0
     end: int = 0
 
@@ -108,6 +110,12 @@ def scores_again(ids: Ids) -> re.Pattern[str]:
     )
 
 
+def own_key(nonce: str) -> re.Pattern[str]:
+    """What the key with the nonce looks like where JSON begins a value for it, escaped or not."""
+    key = rf"scores\\*_{re.escape(nonce)}"
+    return re.compile(rf"{key}\s*\\*[\"']\s*:|[,{{]\s*{key}\s*:", re.IGNORECASE)
+
+
 def _is_key(key: str, nonce: str | None) -> bool:
     plain = plain_key(key)
     return plain == f"scores_{nonce}".lower() if nonce is not None else _KEY.fullmatch(plain) is not None
@@ -131,7 +139,10 @@ def _opened(value: Value) -> Value:
 
 
 def _claim(member: Member, ids: Ids, *, bare: bool) -> Claim:
-    claim = _reading(_items(_opened(member.value), ids), ids)
+    value = _opened(member.value)
+    claim = _reading(_items(value, ids), ids)
+    if claim.failure is Failure.WRONG_SCHEMA:
+        claim = replace(claim, passing=_is_example(value))
     return replace(claim, bare=bare, start=member.start, end=member.end)
 
 
@@ -147,6 +158,7 @@ def _reading(items: Sequence[_Item] | None, ids: Ids) -> Claim:
         explanations={ids.match(item.given) or "": item.explanation for item in items if item.explanation},
         failure=failure,
         detail=detail,
+        passing=failure is Failure.MISSING_IDS or not any(_is_place(item.given, ids) for item in items),
     )
     nested = any(_holds_entries(other, ids) for item in items for other in item.others)
     return claim.spoilt("an entry holds further entries") if nested else claim
@@ -160,6 +172,13 @@ def _items(value: Value, ids: Ids) -> list[_Item] | None:
     entries = [_entry(inner.value, inner.key if keyed else None, ids) for inner in value.members]
     items = [entry for entry in entries if entry is not None]
     return items if len(items) == len(entries) else None
+
+
+def _is_example(value: Value) -> bool:
+    """Whether a value without clear entries states nothing: null, or a form with "..." for the rest."""
+    if not isinstance(value, Fields | Items):
+        return value is None
+    return any(isinstance(m.value, str) and m.value.strip() == "..." for m in value.members)
 
 
 def _entry(value: Value, key: str | None, ids: Ids) -> _Item | None:
@@ -191,6 +210,11 @@ def _is_stated(value: Value) -> bool:
     if isinstance(value, Fields):
         return bool(value.all("score"))
     return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_place(given: Value, ids: Ids) -> bool:
+    """Whether `given` is an id or as good as one, a number; the "..." of an example is not."""
+    return ids.match(given) is not None or not isinstance(given, str) or bool(re.search(r"\d", given))
 
 
 def _same(given: Value, ids: Ids) -> str:

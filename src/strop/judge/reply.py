@@ -14,13 +14,13 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from strop.judge import refusal
-from strop.judge.claim import Claim, Ids, find_claims, scores_again
+from strop.judge.claim import Claim, Ids, find_claims, own_key, scores_again
 from strop.judge.lenient import Broken, Fields, Items, Member, Value, is_strict, read
-from strop.judge.reasoning import after_reasoning, free_tags
+from strop.judge.reasoning import Tags, after_reasoning, free_tags
 from strop.judge.transcript import valid_unicode
 from strop.judge.verdict import Failure, Verdict
 
-_BEGINS_JSON = re.compile(r"""\{\s*["']|\[\s*\{""")
+_BEGINS_JSON = re.compile(r"""\{\s*\\*["']|\[\s*\{""")
 _INVISIBLE = " \t\r\n\v\f\u00a0\u200b\u200c\u200d\u2060\ufeff"
 _OPENER = re.compile(r"[{\[]")
 _CUT = (Failure.TRUNCATED, "the reply ends before its verdict does")
@@ -32,8 +32,9 @@ WASTE_AT_LEAST = 100_000
 class _Text:
     """What a walk through a reply found. `doubtful` claims follow JSON that could not be read.
 
-    `spans` are the objects read. `wasted` counts the characters of what turned out to be no value;
-    past `allowed` the walk gives up, so that it takes linear time.
+    `spans` are the objects read; `broken` is where the last JSON begins that could not be read.
+    `wasted` counts the characters of what turned out to be no value; past `allowed` the walk gives up,
+    so that it takes linear time.
     """
 
     allowed: int
@@ -41,7 +42,7 @@ class _Text:
     doubtful: list[Claim] = field(default_factory=list)
     spans: list[tuple[int, int]] = field(default_factory=list)
     wasted: int = 0
-    broken: bool = False
+    broken: int | None = None
     cut: bool = False
 
 
@@ -97,8 +98,13 @@ def _read(text: str, ids: Ids, nonce: str | None) -> Verdict:
     if endless:
         return _fail(*_in_reasoning(found))
     claims = found.claims + (found.doubtful if nonce is not None else _rivals(found.doubtful))
-    kept = _past_drafts(claims, text, start, found, nonce)
-    verdict = _decide(kept, text, ids) or _fail(*_why_nothing(text[start:], found, nonce))
+    tags = free_tags(text, start, found.spans)
+    kept = _past_drafts(claims, tags, nonce)
+    verdict = _decide(kept) or _fail(*_why_nothing(text[start:], found, nonce))
+    if verdict.scores is not None:
+        rest = _Rest(text, start, claims, kept, found.broken)
+        doubt = rest.doubt(ids, nonce)
+        verdict = verdict if doubt is None else _fail(Failure.AMBIGUOUS, doubt)
     reasoned = start > 0 or len(kept) < len(claims)
     return replace(verdict, flags=("reasoning", *verdict.flags)) if reasoned else verdict
 
@@ -118,14 +124,13 @@ def _rivals(doubtful: Sequence[Claim]) -> list[Claim]:
     ]
 
 
-def _past_drafts(claims: list[Claim], text: str, start: int, found: _Text, nonce: str | None) -> list[Claim]:
+def _past_drafts(claims: list[Claim], tags: Tags, nonce: str | None) -> list[Claim]:
     """The claims that count where reasoning tags stand further on in the text.
 
     What only a judge can write, a key with the nonce, counts as a draft before the last closing tag.
     Without a nonce a closing tag may be a quotation that is to hide the judge's own verdict, so both
     sides count. A verdict on the wrong side of a tag, with none on the right one, is spoilt.
     """
-    tags = free_tags(text, start, found.spans)
     before = [claim for claim in claims if claim.start < tags.closed]
     after = [claim for claim in claims if claim.start >= tags.closed]
     if tags.opened is not None:
@@ -146,14 +151,14 @@ def _walk(text: str, start: int, ids: Ids, nonce: str | None) -> _Text:
         try:
             value, end = read(text, at)
         except Broken as error:
-            if _BEGINS_JSON.match(text, at):
-                found.broken = True
+            if _BEGINS_JSON.match(text, at) or (error.ended and text[at] == "{"):
+                found.broken = at
                 found.cut = found.cut or error.ended
             found.wasted += 1 + error.where - at
             at += 1
             continue
-        claims = find_claims(Member("", value, at, end), ids, nonce, keyed_only=found.broken)
-        (found.doubtful if found.broken else found.claims).extend(claims)
+        claims = find_claims(Member("", value, at, end), ids, nonce, keyed_only=found.broken is not None)
+        (found.claims if found.broken is None else found.doubtful).extend(claims)
         if _holds_object(value):
             found.spans.append((at, end))
         at = end
@@ -162,30 +167,53 @@ def _walk(text: str, start: int, ids: Ids, nonce: str | None) -> _Text:
 
 def _holds_object(value: Value) -> bool:
     return isinstance(value, Fields) or (
-        isinstance(value, Items) and any(isinstance(item.value, Fields) for item in value.members)
+        isinstance(value, Items) and any(_holds_object(item.value) for item in value.members)
     )
 
 
-def _decide(claims: Sequence[Claim], text: str, ids: Ids) -> Verdict | None:
+def _decide(claims: Sequence[Claim]) -> Verdict | None:
     """The verdict that all complete claims agree on, else the last claim's defect; None for no claim."""
     if not claims:
         return None
     complete = [claim for claim in claims if claim.names_all]
     if any(one.scores != other.scores for one, other in pairwise(complete)):
         return _fail(Failure.AMBIGUOUS, "the reply holds verdicts that differ")
+    if complete and not all(claim.names_all or claim.passing for claim in claims):
+        return _fail(Failure.AMBIGUOUS, "the reply holds a verdict that cannot be read beside another")
     last = (complete or claims)[-1]
     if not complete or last.failure is not None:
         return _fail(last.failure or Failure.WRONG_SCHEMA, last.detail)
-    if scores_again(ids).search(_outside(text, complete)):
-        return _fail(Failure.AMBIGUOUS, "the reply states scores again after its verdict")
     return _accept(complete)
 
 
-def _outside(text: str, complete: Sequence[Claim]) -> str:
-    """The text after the first verdict, without its repetitions."""
-    ends = [claim.end for claim in complete]
-    begins = [*(claim.start for claim in complete[1:]), len(text)]
-    return "\n".join(text[end:begin] for end, begin in zip(ends, begins, strict=True))
+@dataclass(frozen=True, slots=True)
+class _Rest:
+    """What a reply says beside its verdict, from `start` on. `broken`: where unreadable JSON begins last."""
+
+    text: str
+    start: int
+    claims: Sequence[Claim]
+    kept: Sequence[Claim]
+    broken: int | None
+
+    def doubt(self, ids: Ids, nonce: str | None) -> str | None:
+        """Why the verdict is not all that the reply may have stated; None where it is."""
+        complete = [claim for claim in self.kept if claim.names_all]
+        if self.broken is not None and self.broken > complete[0].start:
+            return "JSON that cannot be read follows the verdict"
+        if scores_again(ids).search(self._outside(complete, complete[0].end)):
+            return "the reply states scores again after its verdict"
+        if nonce is not None and own_key(nonce).search(self._outside(self.claims, self.start)):
+            return "the reply states scores in a form that cannot be read"
+        return None
+
+    def _outside(self, claims: Sequence[Claim], since: int) -> str:
+        """The text from `since` on that is in none of `claims`."""
+        gaps = []
+        for claim in claims:
+            gaps.append(self.text[since : max(since, claim.start)])
+            since = max(since, claim.end)
+        return "\n".join([*gaps, self.text[since:]])
 
 
 def _accept(complete: Sequence[Claim]) -> Verdict:
@@ -207,7 +235,9 @@ def _why_nothing(text: str, found: _Text, nonce: str | None) -> tuple[Failure, s
         return refusal.DECLINED
     if not found.spans:
         return Failure.NO_JSON, "the reply holds no JSON"
-    return (Failure.WRONG_SCHEMA, "the JSON is not well formed") if found.broken else _no_key(nonce)
+    return (
+        (Failure.WRONG_SCHEMA, "the JSON is not well formed") if found.broken is not None else _no_key(nonce)
+    )
 
 
 def _no_key(nonce: str | None) -> tuple[Failure, str]:
