@@ -1,13 +1,18 @@
 """Run and judge files: what is read, what is refused, and that every refusal is one line that helps."""
 
 import tomllib
+from dataclasses import MISSING, fields
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from pydantic import BaseModel
 
-from strop.config import JudgeConfig, RunConfig, dump, judge_from_environment, load, load_judge
+from strop.config import JudgeConfig, PriceConfig, RunConfig, dump, judge_from_environment, load, load_judge
 from strop.errors import ConfigError
+from strop.judge import EndpointSettings, JudgeSettings, View
+from strop.judge.settings import KEMENY_MOST, Combination, Mode
+from strop.judge.view import Images, Repeats
 
 ROLLOUT = '[rollout]\nscenarios = "data/s.jsonl"\nagent = "agent.py:run"\n'
 
@@ -121,6 +126,13 @@ def test_further_mistakes_are_counted(run_file: Path) -> None:
         ("judge", "rubric", "3", "a path"),
         ("judge", "base_url", "'ftp://a'", "text (an http address that ends in /v1"),
         ("lora", "targets", "[]", '"all-linear" or a list of words'),
+        ("judge", "mode", "'best'", 'one of "listwise", "pairwise", "pointwise", "logprob"'),
+        ("judge", "escalate_below", "1.5", "a number at least 0 and at most 1"),
+        ("judge", "most_at_once", "1", "a whole number at least 2"),
+        ("judge", "volatile", "'a'", "a list of words"),
+        ("judge", "cache", "3", "true or false or a path"),
+        ("judge", "prices", "3", "a table"),
+        ("judge", "request", "3", "a table"),
     ],
 )
 def test_value_that_is_not_allowed(run_file: Path, table: str, key: str, value: str, allowed: str) -> None:
@@ -173,7 +185,9 @@ def test_file_that_is_not_toml(run_file: Path) -> None:
 def test_resolved_file_reads_back_equal(run_file: Path) -> None:
     run_file.write_text(
         ROLLOUT + '[lora]\ntargets = ["q_proj", "v_proj"]\n[judge]\nbase_url = "http://127.0.0.1:1/v1"\n'
-        'model = "quote \\" slash \\\\ tab \\t del \\u007f é 日 😀"\n[training]\nlearning_rate = 1e-5\n'
+        'model = "quote \\" slash \\\\ tab \\t del \\u007f é 日 😀"\nvolatile = ["\\\\d+"]\n'
+        '[judge.prices."a.b/c d"]\ninput = 0.5\noutput = 2.0\n[judge.request]\nx = {y = [1, true]}\n'
+        "[training]\nlearning_rate = 1e-5\n"
     )
     config = load(run_file)
     copy = run_file.parent / "elsewhere" / "run.toml"
@@ -218,6 +232,82 @@ def test_judge_is_embedded_unless_an_endpoint_is_named() -> None:
 def test_judge_endpoint_and_model_belong_together(run_file: Path, line: str) -> None:
     text = refusal(run_file, f"{ROLLOUT}[judge]\n{line}\n")
     assert text.startswith("run.toml: [judge]: base_url and model belong together")
+
+
+def test_judge_numbers_default_to_the_library_s() -> None:
+    """Wherever a key of the judge file is a setting of the library, both say the same."""
+    defaults = {
+        field.name: field.default
+        for kind in (JudgeSettings, View, EndpointSettings)
+        for field in fields(kind)
+        if field.default is not MISSING
+    }
+    keys = JudgeConfig.model_fields.keys() & defaults.keys()
+    # Where the library counts no failures and keeps no replies, the command does.
+    keys -= {"max_failures_in_a_row", "cache"}
+    judge = JudgeConfig()
+    assert {key: getattr(judge, key) for key in keys} == {key: defaults[key] for key in keys}
+    assert keys == defaults.keys() - {"max_failures_in_a_row", "cache", "seed", "price"}
+    assert judge.request == EndpointSettings().request
+
+
+@pytest.mark.parametrize("key", ["mode", "combine", "images", "repeats"])
+def test_judge_words_are_those_of_the_library(key: str) -> None:
+    library = {"mode": Mode, "combine": Combination, "images": Images, "repeats": Repeats}
+    assert get_args(JudgeConfig.model_fields[key].annotation) == get_args(library[key])
+
+
+def test_prices_by_model(run_file: Path) -> None:
+    run_file.write_text(
+        ROLLOUT + '[judge.prices."org/big.1"]\ninput = 1\noutput = 10.0\n'
+        "[judge.prices.small]\ninput = 0.25\noutput = 2.0\ncached_input = 0.025\n"
+    )
+    assert load(run_file).judge.prices == {
+        "org/big.1": PriceConfig(input=1.0, output=10.0),
+        "small": PriceConfig(input=0.25, output=2.0, cached_input=0.025),
+    }
+    run_file.write_text(ROLLOUT)
+    prices = load(run_file, ["judge.prices={m = {input = 1.0, output = 2.0}}"]).judge.prices
+    assert prices == {"m": PriceConfig(input=1.0, output=2.0)}
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        ("[judge.prices.m]\ninput = 1.0\n", "prices.m.output: is missing; it must be a number at least 0"),
+        ("[judge.prices]\nm = 3\n", "prices.m: 3 is not allowed; it must be a table"),
+        (
+            "[judge.prices.m]\ninput = 1.0\noutput = 1.0\ninptu = 1.0\n",
+            "prices.m.inptu: unknown key; did you mean input?",
+        ),
+        ("[judge.prices.m]\ninput = -1.0\noutput = 1.0\n", "prices.m.input: -1.0 is not allowed; it must be"),
+        ("[judge]\nvolatile = ['(']\n", "volatile: '(' is no regular expression"),
+        ("[judge.request]\nday = 2026-01-01\n", "request: holds what JSON cannot"),
+    ],
+)
+def test_mistake_inside_a_table_of_the_judge(run_file: Path, table: str, said: str) -> None:
+    assert refusal(run_file, ROLLOUT + table).startswith(f"run.toml: [judge] {said}")
+
+
+def test_a_ceiling_of_money_needs_a_price(run_file: Path) -> None:
+    judge = f'{ROLLOUT}[judge]\nbase_url = "http://a/v1"\nmodel = "big"\nmax_money = 2.0\n'
+    assert refusal(run_file, judge) == (
+        'run.toml: [judge]: max_money needs the price of the model: add prices."big"'
+    )
+    run_file.write_text(judge + "[judge.prices.big]\ninput = 1.0\noutput = 2.0\n")
+    assert load(run_file).judge.max_money == 2.0
+
+
+def test_an_exact_order_has_a_limit(run_file: Path) -> None:
+    assert KEMENY_MOST == 8
+    text = refusal(run_file, ROLLOUT + '[judge]\ncombine = "kemeny"\nmost_at_once = 9\n')
+    assert text == "run.toml: [judge]: combine: an exact Kemeny order takes at most_at_once up to 8"
+
+
+def test_the_cache_is_a_switch_or_a_folder(run_file: Path) -> None:
+    run_file.write_text(ROLLOUT + '[judge]\ncache = "kept"\n')
+    assert load(run_file).judge.cache == run_file.parent / "kept"
+    assert load(run_file, ["judge.cache=false"]).judge.cache is False
 
 
 def test_judge_from_environment() -> None:

@@ -95,6 +95,10 @@ def test_the_run_directory_is_whole(done: Done) -> None:
     assert latest.step == 1
     assert "<html" in (done.path / "report.html").read_text(encoding="utf-8")
     assert load(run.config_path) == load(done.path.parents[1] / "run.toml")
+    expected = [event for event in run.events() if event["kind"] == "judge_forecast"]
+    assert [event["groups_left"] for event in expected] == [2, 0]
+    assert all(event["money"] is None for event in expected)
+    assert all(event["calls"].keys() >= {"estimate", "low", "high", "n", "method"} for event in expected)
 
 
 def test_the_judge_scored_every_attempt_and_its_scores_trained(done: Done) -> None:
@@ -144,9 +148,9 @@ def test_a_directory_in_use_is_refused_before_anything_is_loaded(
 def test_a_dead_judge_stops_the_run_and_resume_ends_it_the_same(
     tmp_path: Path, tiny_model: Path, judge: LetterJudge, done: Done
 ) -> None:
-    """2 held-out groups and step 0 are judged, then it breaks; 2 groups in a row are enough."""
+    """2 held-out groups and step 0 are judged by 2 calls a group, then it breaks; 2 in a row are enough."""
     run_toml = write_project(tmp_path, tiny_model, judge.url)
-    judge.good = 4
+    judge.good = 8
     with pytest.raises(JudgeStopped, match="step 1: no verdict for 2 groups in a row"):
         trained(run_toml)
     run = Run.view(tmp_path / "runs" / "run")
@@ -184,7 +188,7 @@ def test_a_wrong_key_is_one_line_and_exit_code_3(
     monkeypatch.setenv("TOY_JUDGE_KEY", "wrong")
     assert main(["train", str(write_project(tmp_path, tiny_model, judge.url))]) == 3
     last = capsys.readouterr().err.splitlines()[-1]
-    assert last.startswith(f"strop: judge at {judge.url}: the key was refused (401)")
+    assert last.startswith(f"strop: judge 'letters' at {judge.url}: the key was refused (401)")
     assert judge.asked == 0
     assert judge.refused > 0
 

@@ -193,6 +193,7 @@ def view_of(config: JudgeConfig) -> View:
         reasoning=config.reasoning,
         images=config.images,
         volatile=config.volatile,
+        repeats=config.repeats,
         attempt_tokens=config.attempt_tokens,
         group_tokens=config.group_tokens,
         bytes_per_token=config.bytes_per_token,

@@ -80,6 +80,9 @@ class JudgeConfig(BaseModel):
     volatile: Annotated[tuple[str, ...], BeforeValidator(as_tuple)] = Field(
         (), description="regular expressions of what does not make two attempts differ, timestamps say"
     )
+    repeats: Literal["once", "full"] = Field(
+        "once", description="whether a long tool result that occurs again is written once and then named"
+    )
     attempt_tokens: int = Field(
         16_000, ge=64, description="tokens of one attempt that are shown; more is cut from its middle"
     )
