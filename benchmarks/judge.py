@@ -5,9 +5,9 @@
 Both judge the same groups with the same planted judge behind HTTP on this machine, each with its own
 default rubric. The groups are 50 public airline tasks of 4 attempts (data/tau_bench under STROP_DATA)
 and groups of 6 attempts at the order desk by its scripted clerk. The peer pins old libraries, so it
-gets an environment of its own, made once with Python 3.11 or 3.12:
+gets an environment of its own, made once with Python 3.11:
 
-    python -m venv ART && ART/bin/pip install openpipe-art==0.5.18
+    python3.11 -m venv ART && ART/bin/pip install openpipe-art==0.5.18
 
 Name it with --peer-python or in STROP_PEER_PYTHON. Without it our side is measured alone, and without
 the public data the order desk alone; what is missing is said. The ratio printed is their seconds over
@@ -31,7 +31,7 @@ from benchmarks.ruler.process import Peer, peer_version
 from benchmarks.ruler.rightness import our_scores, tally, their_scores
 from benchmarks.ruler.serving import planted
 from benchmarks.ruler.speed import MODEL, Race, own_time, race, their_own_time
-from benchmarks.ruler.tokens import Count, distinct, our_tokens, savings, shown_tokens, token_counter
+from benchmarks.ruler.tokens import JUDGES, Count, distinct, our_tokens, savings, shown_tokens, token_counter
 from strop.engines.embedded import cached_model
 from strop.errors import InputError
 from strop.judge import Endpoint
@@ -60,13 +60,14 @@ def tokens(bench: Bench, groups: Sequence[Group], count: Count) -> dict[str, Any
     found: dict[str, Any] = {"groups": len(groups), "ours": our_tokens(groups, bench.run, count)}
     if bench.peer is None:
         return found
-    one, theirs = found["ours"]["one_call"], shown_tokens(groups, bench.peer, count) / len(groups)
-    ratios = {
-        name: round(found["ours"][name] / theirs, 3)
-        for name in ("one_call", "two_calls", "default_noisy_judge")
+    ours, theirs = found["ours"], shown_tokens(groups, bench.peer, count) / len(groups)
+    ways = ("one_call", "two_calls", *(f"default_{judge}" for judge in JUDGES))
+    return {
+        **found,
+        "theirs": round(theirs, 1),
+        "ours_over_theirs": {way: round(ours[way] / theirs, 3) for way in ways},
+        "saved_at_one_call": savings(groups, ours, theirs, bench.peer, count),
     }
-    saved = savings(groups, one, theirs, bench.peer, count)
-    return {**found, "theirs": round(theirs, 1), "ours_over_theirs": ratios, "saved_at_one_call": saved}
 
 
 def speed(bench: Bench, groups: Sequence[Group]) -> tuple[Race, dict[str, Any]]:
@@ -83,10 +84,8 @@ def speed(bench: Bench, groups: Sequence[Group]) -> tuple[Race, dict[str, Any]]:
         if bench.peer is not None and raced.theirs is not None:
             found["theirs"] = raced.theirs.summary()
             found["own_time_theirs"] = their_own_time(groups, url, bench.pairs, bench.peer)
-            found["times_theirs"] = {
-                "one_call": round(raced.ratio(raced.one_call) or 0.0, 3),
-                "default": round(raced.ratio(raced.default) or 0.0, 3),
-            }
+            ways = {"one_call": raced.one_call, "default": raced.default}
+            found["times_theirs"] = {way: round(raced.theirs.over(own), 3) for way, own in ways.items()}
     return raced, found
 
 

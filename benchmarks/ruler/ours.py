@@ -2,14 +2,15 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from strop.judge import Judge, JudgeSettings, Verdict
 from strop.judge.ask import Answer, Ask, Request
 from strop.trajectory.model import Group
 
-Run = Callable[[Awaitable["Judged"]], "Judged"]
+Run = Callable[[Coroutine[Any, Any, "Judged"]], "Judged"]
 """Runs a coroutine to its end, in one event loop for all of them, so that connections stay open."""
 
 

@@ -22,7 +22,7 @@ from typing import Any
 import art
 from art.rewards import ruler_score_group
 
-RULER = importlib.import_module("art.rewards.ruler")
+RULER: Any = importlib.import_module("art.rewards.ruler")
 COMPLETE = RULER.acompletion
 MODEL = "openai/planted"
 

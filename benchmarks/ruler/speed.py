@@ -26,6 +26,10 @@ class Seconds:
         self.wall.append(wall)
         self.cpu.append(cpu)
 
+    def over(self, other: "Seconds") -> float:
+        """Median over the pairs of these wall seconds divided by the other's."""
+        return statistics.median(s / o for s, o in zip(self.wall, other.wall, strict=True))
+
     def summary(self) -> dict[str, object]:
         """Groups a second of the median run, and the range; CPU milliseconds a group of this side."""
         rates = sorted(self.groups / wall for wall in self.wall)
@@ -43,12 +47,6 @@ class Race:
     one_call: Seconds
     default: Seconds
     theirs: Seconds | None
-
-    def ratio(self, ours: Seconds) -> float | None:
-        """Median over the pairs of their seconds divided by ours."""
-        if self.theirs is None:
-            return None
-        return statistics.median(t / o for o, t in zip(ours.wall, self.theirs.wall, strict=True))
 
 
 def race(

@@ -15,12 +15,17 @@ from benchmarks.ruler.ours import DEFAULT, ONE_CALL, TWO_CALLS, Run, Tape, Way, 
 from benchmarks.ruler.process import Peer
 from strop.judge.ask import Request
 from strop.judge.planted import Planted
+from strop.judge.repeats import REPEATED_CHARS
 from strop.judge.sheet import make_sheet
 from strop.trajectory.model import Group, Message, Trajectory
 
 Count = Callable[[str], int]
 BYTES_A_TOKEN = 3.0
-NOISY = Planted(noise=0.15, position_bias=0.2)
+JUDGES = {
+    "steady_judge": Planted(noise=0.05),
+    "noisy_judge": Planted(noise=0.15, position_bias=0.2),
+}
+"""For what our default costs: standard deviation of a score, and what the first place is worth."""
 
 
 def token_counter(folder: Path | None) -> tuple[Count, str]:
@@ -44,23 +49,24 @@ def tokens_of(messages: Sequence[Mapping[str, Any]], count: Count) -> int:
 
 
 def our_tokens(groups: Sequence[Group], run: Run, count: Count) -> dict[str, float]:
-    """Prompt tokens a group at one call, at two, and at our default with a planted noisy judge.
+    """Prompt tokens a group at one call, at two, and at our default, which asks on where orders disagree.
 
-    How often the default asks again depends on the judge: NOISY is one whose orders often disagree.
-    The quality that it reads adds some tokens to each attempt, so that its calls are counted and
-    multiplied with the tokens of a call without it.
+    How often they do depends on the judge, so the mean is given for each of JUDGES. The quality that a
+    planted judge reads lengthens every attempt, so its calls are counted, each as long as one without it.
     """
-    one = _sent(groups, ONE_CALL, Planted(), run)
-    two = _sent(groups, TWO_CALLS, Planted(), run)
-    noisy = _sent([marked(group) for group in groups], DEFAULT, NOISY, run)
-    tokens = sum(tokens_of(request.messages, count) for request in one)
-    return {
-        "one_call": round(tokens / len(groups), 1),
-        "two_calls": round(sum(tokens_of(request.messages, count) for request in two) / len(groups), 1),
-        "default_noisy_judge": round(tokens * len(noisy) / len(one) / len(groups), 1),
-        "default_noisy_judge_calls": round(len(noisy) / len(one), 3),
+    one, two = (_sent(groups, way, Planted(), run) for way in (ONE_CALL, TWO_CALLS))
+    tokens = sum(tokens_of(request.messages, count) for request in one) / len(groups)
+    found = {
         "groups_called": len(one),
+        "instruction_and_rubric": tokens_of(one[0].messages[:1], count),
+        "one_call": round(tokens, 1),
+        "two_calls": round(sum(tokens_of(request.messages, count) for request in two) / len(groups), 1),
     }
+    material = [marked(group) for group in groups]
+    for name, judge in JUDGES.items():
+        calls = len(_sent(material, DEFAULT, judge, run)) / len(one)
+        found |= {f"default_{name}": round(tokens * calls, 1), f"default_{name}_calls": round(calls, 3)}
+    return found
 
 
 def _sent(groups: Sequence[Group], way: Way, judge: Planted, run: Run) -> Sequence[Request]:
@@ -76,29 +82,53 @@ def distinct(group: Group) -> Group:
 
 
 def savings(
-    groups: Sequence[Group], ours: float, theirs: float, peer: Peer, count: Count
+    groups: Sequence[Group], ours: Mapping[str, float], theirs: float, peer: Peer, count: Count
 ) -> dict[str, float]:
     """Tokens a group that each of our rules takes off RULER's prompt, in this order; they add up.
 
-    Each step but the last shows the peer what is left after it, so that its own prompts are counted.
+    All but the last two show the peer what is left after them, so that its own prompts are counted.
     """
     called = [group for group in map(distinct, groups) if len(group.trajectories) > 1]
     names = {group.group_id for group in called}
+    same_ids = [_same_call_ids(group) for group in called]
     steps = {
         "no call where all attempts are alike": [g for g in groups if g.group_id in names],
         "duplicates shown once": called,
-        "call ids do not defeat the common prefix": [_same_call_ids(group) for group in called],
+        "call ids do not defeat the common prefix": same_ids,
+        "long results that came back, once": [_named_repeats(group) for group in same_ids],
     }
     left, saved = theirs, {}
     for name, material in steps.items():
         now = shown_tokens(material, peer, count) / len(groups)
         saved[name], left = round(left - now, 1), now
-    return {**saved, "plain text for JSON, repeated results once, shorter instruction": round(left - ours, 1)}
+    first = peer.score(called[:1], "show")["prompts"][0][:1]
+    instruction = (tokens_of(first, count) - ours["instruction_and_rubric"]) * len(called) / len(groups)
+    saved["shorter instruction and rubric"] = round(instruction, 1)
+    saved["plain text for JSON, fewer fields"] = round(left - instruction - ours["one_call"], 1)
+    return saved
 
 
 def shown_tokens(groups: Sequence[Group], peer: Peer, count: Count) -> int:
     """Tokens of all prompts that the peer makes of these groups."""
     return sum(tokens_of(messages, count) for messages in peer.score(groups, "show")["prompts"])
+
+
+def _named_repeats(group: Group) -> Group:
+    """Every long tool result that came before in the group replaced by a name as short as ours."""
+    seen: set[str] = set()
+
+    def named(message: Message) -> Message:
+        content = message.get("content")
+        if message["role"] != "tool" or not isinstance(content, str) or len(content) < REPEATED_CHARS:
+            return message
+        again = content in seen
+        seen.add(content)
+        return {**message, "content": "<R1>"} if again else message
+
+    return replace(
+        group,
+        trajectories=tuple(replace(t, messages=tuple(map(named, t.messages))) for t in group.trajectories),
+    )
 
 
 def _same_call_ids(group: Group) -> Group:
