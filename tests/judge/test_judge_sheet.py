@@ -240,6 +240,55 @@ def test_volatile_text_does_not_make_other_text_equal() -> None:
     assert len(make_sheet(group, View(volatile=(r"\d\d:\d\d",))).entries) == 3
 
 
+# ---- repeated results
+
+
+def test_a_long_result_that_came_back_twice_is_written_once() -> None:
+    flights, seats = '{"flights": "' + "f" * 300 + '"}', "<" + "s" * 300
+    group = [
+        attempt("a", said("q", "user"), call("f", "{}"), result(flights), result(seats)),
+        attempt("b", said("q", "user"), result(seats), result("short"), result(flights), said("x")),
+        attempt("c", said("q", "user"), said("l" * 300), result("o" * 300), result("short")),
+    ]
+    sheet = make_sheet(group)
+    assert shape(sheet) == [
+        (("c",), "assistant: " + "l" * 300 + "\nresult " + "o" * 300 + "\nresult short"),
+        (("a",), "call f {}\nresult <R1>\nresult <R2>"),
+        (("b",), "result <R2>\nresult short\nresult <R1>\nassistant: x"),
+    ]
+    assert sheet.context == f"user: q\n<R1> {flights}\n<R2> &lt;{seats[1:]}"
+    full = make_sheet(group, View(repeats="full"))
+    assert full.context == "user: q"
+    assert f"result {flights}" in full.entries[1].body
+    assert sheet.cut == {}
+
+
+def test_a_prompt_defines_the_names_that_it_uses_and_says_what_they_are() -> None:
+    one, two = "1" * 300, "2" * 300
+    group = [
+        attempt("a", result(one), result(one)),
+        attempt("b", result(two), result(two)),
+        attempt("c", said("x")),
+    ]
+    sheet = make_sheet(group)
+    assert [ids for ids, _ in shape(sheet)] == [("c",), ("a",), ("b",)]
+    shown = {place: present(sheet, [place], "r", np.random.default_rng(0)) for place in range(3)}
+    assert [shown[place].context for place in range(3)] == ["", f"<R1> {one}", f"<R2> {two}"]
+    said_so = [
+        "stands for the result of that name" in shown[place].messages[1]["content"] for place in range(3)
+    ]
+    assert said_so == [False, True, True]
+    assert sheet.tokens([0]) < sheet.tokens([1]) < sheet.tokens([1, 2])
+
+
+def test_repeats_are_named_only_as_far_as_there_is_room() -> None:
+    group = [attempt(name, result("1" * 1400), result("2" * 1400), said(name)) for name in "ab"]
+    others = [replace(t, messages=(said(t.trajectory_id), *t.messages)) for t in group]
+    sheet = make_sheet(others, View(group_tokens=1567))  # 2000 bytes for what is shared
+    assert sheet.context == "<R1> " + "1" * 1400
+    assert set(sheet.cut) == {"a", "b"}
+
+
 # ---- images
 
 
@@ -380,6 +429,7 @@ def test_public_runs_are_shown_whole_and_once() -> None:
     ("key", "value"),
     [
         ("images", "keep"),
+        ("repeats", "never"),
         ("volatile", ("[0-9",)),
         ("volatile", ("ok", 7)),
         ("volatile", "one text"),
