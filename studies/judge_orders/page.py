@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
+from textwrap import fill
 from typing import Any
 
 from strop.judge.settings import JudgeSettings
@@ -10,6 +11,7 @@ from studies.judge_orders.results import CLAIM, DEFAULT, Cell, Curve, Results
 from studies.judge_orders.simulate import NOISE, NOISE_FROM, NOISE_TO, STEP, Setting
 
 MOST = JudgeSettings().max_orders
+TWO_CALLS = ("two calls: mirrored - fixed", "two calls: mirrored - random")
 INTRODUCTION = f"""# How often, and in which orders, a judge should look
 
 Rewritten by `python -m studies.judge_orders`. Groups with a known truth, N(0, 1), are judged by a simulated
@@ -31,6 +33,7 @@ def to_markdown(results: Results) -> str:
     """The page."""
     parts = [
         INTRODUCTION.format(groups=results.groups),
+        _summary(results),
         _two_calls(results),
         _claim(results),
         _same_cost(results),
@@ -74,6 +77,45 @@ def _estimates(named: Mapping[str, Estimate]) -> dict[str, Any]:
     return {name: estimate.to_json() for name, estimate in named.items()}
 
 
+def _summary(results: Results) -> str:
+    linear = [cell for cell in results.cells if cell.setting.effect == "linear"]
+    met = [cell for cell in linear if _verdict(cell) != "no"]
+    missed = [cell for cell in linear if _verdict(cell) == "no"]
+    even = [cell for cell in linear if _least(cell, TWO_CALLS) >= CLAIM]
+    calls = [cell.calls.estimate or 0.0 for cell in met]
+    spent = f", with {min(calls):.1f} to {max(calls):.1f} calls on average" if calls else ""
+    lines = [
+        f"- The default is {CLAIM:g} or more above two calls in one order and above two random ones at: "
+        f"{_listed(met)}{spent}. It is not at: {_listed(missed)}.",
+        f"- With two calls each, order and reverse alone are so at: {_listed(even)}.",
+    ]
+    lines += [
+        f"- Where only the ends are favoured ({_listed([cell])}) order and reverse put the same attempts "
+        "there twice: the bias stays, their reliability does not show it, and the default is "
+        f"{_shown(cell.above['random, same calls'])} above as many random orders."
+        for cell in results.cells
+        if cell.setting.effect == "ends"
+    ]
+    return "## In short\n\n" + "\n".join(_filled(line) for line in lines) + "\n"
+
+
+def _least(cell: Cell, names: Sequence[str]) -> float:
+    return min(cell.above[name].estimate or 0.0 for name in names)
+
+
+def _listed(cells: Sequence[Cell]) -> str:
+    sizes = dict.fromkeys(cell.setting.attempts for cell in cells)
+    parts = []
+    for size in sizes:
+        strengths = sorted(c.setting.strength for c in cells if c.setting.attempts == size)
+        parts.append(f"{size} attempts " + ", ".join(f"{strength:g}" for strength in strengths))
+    return "; ".join(parts) or "none"
+
+
+def _filled(text: str) -> str:
+    return fill(text, 110, subsequent_indent="  " if text.startswith("- ") else "", break_on_hyphens=False)
+
+
 def _two_calls(results: Results) -> str:
     plans = ("fixed x2", "random x2", "mirrored x2", "default")
     rows = [
@@ -90,9 +132,9 @@ def _claim(results: Results) -> str:
     header = ["attempts", "effect", "above fixed x2", "above random x2", f"{CLAIM:g} above both"]
     words = (
         "The default against two calls; where orders disagree it takes more than they do (table above). "
-        f"*yes*: both estimates are at least {CLAIM:g}; *surely*: both intervals are, too.\n\n"
+        f"*yes*: both estimates are at least {CLAIM:g}; *surely*: both intervals are, too."
     )
-    return "## The default above two calls\n\n" + words + _table(header, rows)
+    return "## The default above two calls\n\n" + _filled(words) + "\n\n" + _table(header, rows)
 
 
 def _verdict(cell: Cell) -> str:
@@ -103,16 +145,13 @@ def _verdict(cell: Cell) -> str:
 
 
 def _same_cost(results: Results) -> str:
-    names = (
-        "fixed, same calls", "random, same calls", "mirrored, same calls", "two calls: mirrored - fixed",
-        "two calls: mirrored - random",
-    )  # fmt: skip
+    names = ("fixed, same calls", "random, same calls", "mirrored, same calls", *TWO_CALLS)
     rows = [[*_name(c.setting), *(_shown(c.above[name]) for name in names)] for c in results.cells]
     words = (
         "The first three columns: the default against plans of as many calls, which spend calls 3 and 4 "
-        "on as many groups, drawn by lot. The last two: two calls each, nobody escalates.\n\n"
+        "on as many groups, drawn by lot. The last two: two calls each, nobody escalates."
     )
-    return "## At equal cost\n\n" + words + _table(["attempts", "effect", *names], rows)
+    return "## At equal cost\n\n" + _filled(words) + "\n\n" + _table(["attempts", "effect", *names], rows)
 
 
 def _four_calls(results: Results) -> str:
@@ -127,9 +166,14 @@ def _escalation(results: Results) -> str:
     words = (
         "Other groups than above, all sizes and linear effects from 0 up together. *gain*: tau above that of "
         f"as many further calls spent by lot. Its largest estimate is at {best.below:g}. A threshold mostly "
-        "buys tau with calls; which groups get them matters less than how many do.\n\n"
+        "buys tau with calls; which groups get them matters less than how many do."
     )
-    return "## When to look again\n\n" + words + _table(["escalate_below", "calls", "tau", "gain"], rows)
+    return (
+        "## When to look again\n\n"
+        + _filled(words)
+        + "\n\n"
+        + _table(["escalate_below", "calls", "tau", "gain"], rows)
+    )
 
 
 def _reliability(results: Results) -> str:
@@ -137,9 +181,9 @@ def _reliability(results: Results) -> str:
         "Groups in bins of the reliability of order and reverse, linear effect of strength "
         f"{results.curves[0].setting.strength:g}. Where noise varies it is drawn for each group, from "
         f"{NOISE_FROM:g} to {NOISE_TO:g}. AUROC: how well reliability tells the groups whose two-call tau is "
-        "above the median.\n"
+        "above the median."
     )
-    parts = ["## Reliability tells good groups from bad\n", words]
+    parts = ["## Reliability tells good groups from bad\n", _filled(words) + "\n"]
     for curve in results.curves:
         noise = "noise varies" if curve.setting.noise is None else f"noise {curve.setting.noise:g}"
         told = f"AUROC {_shown(curve.auroc)}, n = {curve.auroc.n}"
