@@ -290,6 +290,12 @@ def wait_until(what: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
+def until_said(process: subprocess.Popen[str], word: str) -> None:
+    """Read standard error up to the first line with `word` in it."""
+    assert process.stderr is not None
+    assert any(word in line for line in process.stderr)
+
+
 def hanging(server: PlantedServer) -> float:
     return MANY - server.faults.hang_next
 
@@ -304,16 +310,21 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, Json, str]:
 def test_ctrl_c_ends_in_good_order_and_nothing_is_lost_or_paid_twice(
     tmp_path: Path, server: PlantedServer, arguments: Callable[..., list[str]]
 ) -> None:
-    server.faults = Faults(latency_s=0.1)
     call = arguments(12, server.base_url, concurrency=3)
     process = started(call, tmp_path)
     wait_until(lambda: server.served.requests >= 8)
+    server.faults = Faults(hang_next=MANY)
+    wait_until(lambda: hanging(server) == 3)
     process.send_signal(signal.SIGINT)
+    until_said(process, "stopping")
+    before = server.served.requests
+    server.release()
     code, first, said = ended(process)
     assert code == 130
     assert said.startswith("strop: interrupted; ")
     assert "run the same command to go on" in said
     adds_up(first, server)
+    assert server.served.requests == before + 3
     kept = [verdict["group_id"] for verdict in lines_of(tmp_path / "scores.jsonl")]
     assert 0 < len(kept) == first["judged"] < 12
     assert kept == sorted(kept, key=lambda name: int(name[1:]))
@@ -337,8 +348,7 @@ def test_a_second_ctrl_c_ends_at_once(
     server.faults = Faults(hang_next=MANY)
     wait_until(lambda: hanging(server) > 0)
     process.send_signal(signal.SIGINT)
-    time.sleep(0.3)
-    assert process.poll() is None
+    until_said(process, "stopping")
     process.send_signal(signal.SIGINT)
     code, result, said = ended(process)
     assert (code, said.startswith("strop: interrupted; ")) == (130, True)

@@ -15,6 +15,7 @@ TRUTH = {"estimate": 0.915, "low": 0.868, "high": 0.946, "n": 200, "method": "Wi
         (TRUTH, "0.915  [0.868, 0.946]  n = 200  Wilson 95 %"),
         ({"estimate": 0.5, "n": 4}, "0.500  n = 4"),
         ({"estimate": None, "n": 3, "reason": "all succeeded"}, "unknown: all succeeded (n = 3)"),
+        ({"estimate": None, "n": 1, "method": "none: one cluster"}, "unknown: one cluster (n = 1)"),
         ({"estimate": None}, "unknown: too little data (n = 0)"),
         ({"rollout": 241.2, "judge_calls": 12}, "rollout 241, judge calls 12"),
         ({}, "none"),

@@ -25,11 +25,12 @@ def emit(result: Mapping[str, Any], *, as_json: bool, title: str = "") -> None:
 def shown(value: Any) -> str:
     """A value as a person reads it; a number with an interval keeps interval and n beside it.
 
-    A null is "unknown"; an interval object without an estimate gives its `reason` instead of a number.
+    A null is "unknown"; an interval object without an estimate says why, by its `reason` or its `method`.
     """
     match value:
         case {"estimate": None, **rest}:
-            return f"unknown: {rest.get('reason', 'too little data')} (n = {rest.get('n', 0)})"
+            why = rest.get("reason") or str(rest.get("method", "")).removeprefix("none: ")
+            return f"unknown: {why or 'too little data'} (n = {rest.get('n', 0)})"
         case {"estimate": estimate, **rest}:
             return _interval(estimate, rest)
         case Mapping() if not value:
