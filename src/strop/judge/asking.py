@@ -38,7 +38,7 @@ class Asking:
 
     async def outcome(self, ask: Ask, shown: Presentation) -> Outcome | None:
         """How this presentation ended. None where judging was stopped before its next call."""
-        key = cache_key([_identity(ask), *shown.content])
+        key = "" if self._cache is None else cache_key([_identity(ask), *shown.content])
         return self._remembered(key, shown) or await self._asked(ask, shown, key)
 
     async def _asked(self, ask: Ask, shown: Presentation, key: str) -> Outcome | None:
