@@ -119,6 +119,19 @@ def test_a_file_is_judged_and_again_for_nothing(
     assert [v["scores"] for v in lines_of(tmp_path / "scores.jsonl")] == [v["scores"] for v in verdicts]
 
 
+def test_the_environment_names_the_judge_where_no_file_does(
+    tmp_path: Path, server: PlantedServer, monkeypatch: pytest.MonkeyPatch, capsys: Err
+) -> None:
+    named = {"BASE_URL": server.base_url, "MODEL": "planted", "API_KEY": "right"}
+    for name, value in named.items():
+        monkeypatch.setenv(f"STROP_JUDGE_{name}", value)
+    monkeypatch.setenv("STROP_CACHE", str(tmp_path / "cache"))
+    file = groups_file(tmp_path / "groups.jsonl", 3)
+    assert main(["judge", str(file), "--out", str(tmp_path / "s.jsonl"), "--json"]) == 0
+    result, _ = printed(capsys)
+    assert (result["scored"], result["calls"], result["money"]) == (3, server.served.requests, None)
+
+
 def test_without_a_cache_it_is_paid_again(
     server: PlantedServer, arguments: Callable[..., list[str]], capsys: Err
 ) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,7 +23,7 @@ from strop.app.judging import (
     view_of,
 )
 from strop.app.sitting import OnStanding, Sitting, unwatched
-from strop.config import JudgeConfig, load_judge
+from strop.config import JudgeConfig, judge_from_environment, load_judge
 from strop.errors import InputError, Interrupted, StropError, Unreachable
 from strop.judge import Answer, Judge, Prompt, Request, Verdict, apply
 from strop.judge.forecast import forecast
@@ -39,7 +40,8 @@ SEED = 0
 class JudgeJob:
     """A trajectory file, who judges it by which rubric, and where the verdicts go.
 
-    `judge` None: the embedded judge. `rubric` None: the one of the judge file, else the built-in one.
+    `judge` None: the one that the environment names, else the embedded one. `rubric` None: the one of
+    the judge file, else the built-in one.
     """
 
     file: Path
@@ -93,8 +95,9 @@ def show_prompts(job: JudgeJob, group_id: str | None = None) -> dict[str, Any]:
 
 
 def judge_config(job: JudgeJob) -> JudgeConfig:
-    """The judge file's settings, the embedded judge's where there is none, with the job's rubric."""
-    config = load_judge(job.judge) if job.judge else JudgeConfig(orders=1)
+    """The judge file's settings, else the environment's, else the embedded judge's; the job's rubric."""
+    named = load_judge(job.judge) if job.judge else judge_from_environment(os.environ)
+    config = named or JudgeConfig(orders=1)
     return config if job.rubric is None else config.model_copy(update={"rubric": job.rubric})
 
 

@@ -101,7 +101,7 @@ def _too_long(status: int, text: str) -> bool:
 def _no_call_goes_well(error: openai.APIStatusError) -> str | None:
     status = error.status_code
     if status in (401, 403):
-        return f"the key was refused ({status}); check judge.api_key"
+        return f"the key was refused ({status}); check the key (judge.api_key_env)"
     if status == 404:
         return "no such model or address there (404); check judge.model and judge.base_url"
     if status == 402 or (status == 429 and _NO_MONEY_LEFT in (error.code, error.type)):
