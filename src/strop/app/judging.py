@@ -14,7 +14,7 @@ from strop.config import JudgeConfig, RunConfig
 from strop.engines.embedded import cache_root
 from strop.engines.opening import EmbeddedEngine
 from strop.errors import ConfigError, ModelError
-from strop.judge import Ask, Endpoint, EndpointSettings, Judge, JudgeSettings, Price, Request, Verdict, View
+from strop.judge import Endpoint, EndpointSettings, Judge, JudgeSettings, Price, Request, Verdict, View
 from strop.judge.ask import Answer
 from strop.judge.rubric import default_rubric, read_rubric
 from strop.judge.verdict import Failure, apply
@@ -71,7 +71,7 @@ class Bench:
             try:
                 if key not in urls:
                     return await self.judge(group)
-                return await self.judge(group, ask=_in_turn(self.endpoint.at(urls[key])))
+                return await self.judge(group, ask=_InTurn(self.endpoint, urls[key]))
             finally:
                 # At once: the sampler waits for every session that may still ask.
                 leave(key)
@@ -83,15 +83,17 @@ class Bench:
                 leave(key)
 
 
-def _in_turn(ask: Ask) -> Ask:
+class _InTurn:
     """One call at a time: what a session asks is then in the same order in every run."""
-    turn = asyncio.Lock()
 
-    async def in_turn(request: Request) -> Answer | str:
-        async with turn:
-            return await ask(request)
+    def __init__(self, endpoint: Endpoint, url: str) -> None:
+        self.identity = endpoint.identity
+        self._ask = endpoint.at(url)
+        self._turn = asyncio.Lock()
 
-    return in_turn
+    async def __call__(self, request: Request) -> Answer | str:
+        async with self._turn:
+            return await self._ask(request)
 
 
 def nobody_answered(verdicts: Sequence[Verdict]) -> bool:
