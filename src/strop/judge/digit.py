@@ -77,20 +77,21 @@ def _stated(text: str, finish_reason: str | None) -> int | tuple[Failure, str]:
     if refusal.is_filtered(finish_reason):
         return refusal.FILTERED
     start, endless = after_reasoning(text)
-    runs = [run.strip(".,") for run in _RUN.findall(text[start:])]
+    said = text[start:]
+    runs = [run.strip(".,") for run in _RUN.findall(said)]
     numbers = [run for run in runs if any(char.isnumeric() for char in run)]
     if endless or (not numbers and refusal.is_cut(finish_reason)):
         return refusal.CUT
-    if not text[start:].strip():
+    if not said.strip():
         return refusal.EMPTY
     if any(len(run) > 1 or not _DIGIT.match(run) for run in numbers):
         return Failure.WRONG_SCHEMA, "the reply holds a number that is no digit from 0 to 9"
     if len(set(numbers)) > 1:
         return Failure.AMBIGUOUS, "the reply holds digits that differ"
-    found = _ALONE.search(text, start) or _LABELLED.search(text, start)
+    found = _ALONE.search(said) or _LABELLED.search(said)
     if found is not None:
-        return found.start(1)
-    if refusal.declines(text[start:]):
+        return start + found.start(1)
+    if refusal.declines(said):
         return refusal.DECLINED
     return Failure.WRONG_SCHEMA, "the reply is not one digit"
 

@@ -24,7 +24,7 @@ _BEGINS_JSON = re.compile(r"""\{\s*\\*["']|\[\s*\{""")
 _INVISIBLE = " \t\r\n\v\f\u00a0\u200b\u200c\u200d\u2060\ufeff"
 _OPENER = re.compile(r"[{\[]")
 _CUT = (Failure.TRUNCATED, "the reply ends before its verdict does")
-WASTE = 4
+WASTE = 1
 WASTE_AT_LEAST = 100_000
 
 
