@@ -120,7 +120,7 @@ def test_further_mistakes_are_counted(run_file: Path) -> None:
         ("training", "steps", "true", "a whole number at least 1"),
         ("training", "steps", "2.0", "a whole number at least 1"),
         ("training", "kl", "'k4'", 'one of "k1", "k2", "k3"'),
-        ("training", "loss", "'ppo'", '"grpo"'),
+        ("training", "loss", "'ppo'", 'one of "grpo", "dr_grpo", "dapo", "cispo", "gspo"'),
         ("model", "dtype", "'float16'", 'one of "auto", "float32", "bfloat16"'),
         ("evaluation", "heldout", "-1", "a whole number at least 0 or a path"),
         ("judge", "rubric", "3", "a path"),

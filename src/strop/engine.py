@@ -97,14 +97,15 @@ class Engine(Protocol):
         -advantage · log π, for demonstrations that nothing sampled.
 
         Returns `tokens`, the number of sampled tokens, and means over them, where there are any:
-        `loss`; for "policy" also `ratio` π / μ of learner to sampler, `mismatch` |log π - log μ| in
-        nats, `clip_share` of tokens whose gradient is cut off; `kl` to the reference, where the loss
-        has that term.
+        `loss`, aggregated as the engine's loss is; for "policy" also `ratio` π / μ of learner to
+        sampler, `mismatch` |log π - log μ| in nats, `clip_share` of tokens whose gradient is cut off or
+        weight capped, `entropy` in nats of what the tokens were drawn from; `kl` to the reference, where
+        the loss has that term, as without it nobody computes the reference.
         """
         ...
 
     def step(self) -> Mapping[str, float]:
-        """Apply the accumulated gradient, averaged over all its tokens, and clear it.
+        """Apply the accumulated gradient, averaged as the engine's loss is, and clear it.
 
         Returns grad_norm and learning_rate. A gradient of exactly 0 moves nothing, momentum included.
         Raises EngineError where no token was accumulated.

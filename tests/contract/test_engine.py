@@ -338,11 +338,13 @@ def test_what_the_sampler_says_is_what_the_scorer_says(engine: Engine, case: Eng
 def test_both_objectives_report_the_agreed_metrics(engine: Engine) -> None:
     rows = on_policy(engine, ROWS)
     learned = engine.accumulate(rows, ADVANTAGES)
-    assert set(learned) == {"tokens", "ratio", "mismatch", "clip_share", "loss"}
+    assert set(learned) == {"tokens", "ratio", "mismatch", "clip_share", "entropy", "loss"}
     assert learned["tokens"] == 9.0
     assert learned["ratio"] == pytest.approx(1.0, abs=1e-5)
     assert learned["mismatch"] == pytest.approx(0.0, abs=1e-5)
     assert learned["clip_share"] == 0.0
+    entropy = np.concatenate([scored.entropy for scored in engine.score(ROWS, "policy")])
+    assert learned["entropy"] == pytest.approx(entropy.mean(), rel=1e-5)
     # ratio 1: minus the mean advantage over tokens, 2, 4, 2 and 1 of them
     assert learned["loss"] == pytest.approx(-(2 * 1.0 - 4 * 0.5 + 2 * 0.25 - 1.5) / 9, abs=1e-5)
     assert set(engine.accumulate(ROWS, ADVANTAGES, "supervised")) == {"tokens", "loss"}

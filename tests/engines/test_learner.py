@@ -1,5 +1,6 @@
 """The learner: invariance, reference, KL, and what it does with gradients it cannot use."""
 
+import copy
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,9 +10,11 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from local_model import SIZES, make_row, transformers_logits
+from strop.config.losses import LOSSES, LossName
 from strop.engine import Adapter
 from strop.engines.local.learner import Learner, LearnerSettings
-from strop.engines.local.loss import LossSettings
+from strop.engines.local.learning_rate import Schedule
+from strop.engines.local.losses.tokens import LossSettings
 from strop.engines.local.weights import LoraShape, adapted, adapter_tensors
 from strop.errors import EngineError, InputError
 from strop.trajectory.tokens import Row
@@ -20,9 +23,9 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 STEM = [5, 9, 2, 7, 7, 1]
 ROWS = [
-    make_row([*STEM, 3, 4, 8, 6, 11], [0] * 6 + [1, 1, 0, 1, 1]),
-    make_row([*STEM, 3, 5, 9], [0] * 6 + [1, 1, 1]),
-    make_row([20, 21, 22, 23], [0, 1, 1, 1]),
+    make_row([*STEM, 3, 4, 8, 6, 11], [0] * 6 + [1, 1, 0, 1, 1], name="a"),
+    make_row([*STEM, 3, 5, 9], [0] * 6 + [1, 1, 1], name="b"),
+    make_row([20, 21, 22, 23], [0, 1, 1, 1], name="c"),
 ]
 ADVANTAGES = [1.0, -0.5, 0.8]
 SILENT = make_row([8, 8, 8], [0, 0, 0])
@@ -49,7 +52,9 @@ def values(own: Learner, adapter: Adapter, rows: Sequence[Row] = ROWS) -> np.nda
 def sampled_now(own: Learner, rows: Sequence[Row] = ROWS) -> list[Row]:
     """The rows with the log-probs of a sampler that is the policy."""
     return [
-        make_row(row.ids.tolist(), row.mask.tolist(), logprobs=scored.logprobs.tolist())
+        make_row(
+            row.ids.tolist(), row.mask.tolist(), logprobs=scored.logprobs.tolist(), name=row.trajectory_id
+        )
         for row, scored in zip(rows, own.score(rows, "policy"), strict=True)
     ]
 
@@ -60,20 +65,101 @@ def train(own: Learner, steps: int = 1) -> None:
         own.step()
 
 
-def test_the_update_does_not_depend_on_packs_or_calls() -> None:
-    """One pack, a pack a row, a call a row: rows of 4, 3 and 3 tokens, so a mean of means would differ."""
+LOSS_OF = {
+    name: LossSettings(surrogate=loss.surrogate, aggregation=loss.aggregation, clip_high=0.28, length=16)
+    for name, loss in LOSSES.items()
+}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_t37_the_update_does_not_depend_on_packs_or_calls(name: LossName) -> None:
+    """One pack, a pack a row, a call a row: rows of 4, 3 and 3 tokens, so a mean of means would differ.
+
+    The rows are of an old policy, so that ratios, of tokens or of sequences, are not 1.
+    """
     whole = [[0, 1, 2]]
     moved = []
     for max_tokens, calls in ((1000, whole), (5, whole), (1000, [[0], [1], [2]]), (7, [[2, 0], [1]])):
-        own = learner(micro_batch_tokens=max_tokens, learning_rate=1e-2)
+        own = learner(micro_batch_tokens=max_tokens, learning_rate=1e-2, loss=LOSS_OF[name])
         rows = sampled_now(own)
-        for call in calls:
-            own.accumulate([rows[i] for i in call], [ADVANTAGES[i] for i in call])
+        own.accumulate(rows, ADVANTAGES)
+        own.step()
+        losses = [own.accumulate([rows[i] for i in c], [ADVANTAGES[i] for i in c])["loss"] for c in calls]
+        before = gradient(own)
         norm = own.step()["grad_norm"]
-        moved.append((norm, weights(own)))
-    for norm, now in moved[1:]:
-        assert norm == pytest.approx(moved[0][0], rel=1e-5)
-        torch.testing.assert_close(now, moved[0][1], rtol=1e-3, atol=1e-5)
+        moved.append((norm, before, weights(own), losses))
+    for norm, _, now, _ in moved[1:]:
+        assert norm == pytest.approx(moved[0][0], rel=1e-4)
+        torch.testing.assert_close(now, moved[0][2], rtol=1e-3, atol=2e-5)
+    assert moved[1][3] == pytest.approx(moved[0][3], rel=1e-4)
+
+
+def off_policy_rows(own: Learner) -> list[Row]:
+    """Rows of a sampler that the policy has moved away from, each token by its own distance."""
+    rng = np.random.default_rng(0)
+    return [
+        make_row(
+            row.ids.tolist(),
+            row.mask.tolist(),
+            logprobs=(scored.logprobs + rng.normal(0, 0.3, len(scored.logprobs)) - 1e-3).tolist(),
+            name=row.trajectory_id,
+        )
+        for row, scored in zip(ROWS, own.score(ROWS, "policy"), strict=True)
+    ]
+
+
+@pytest.mark.parametrize("max_tokens", [1000, 5])
+def test_t37_gspo_is_the_plain_formula_on_whole_rows(max_tokens: int) -> None:
+    """-mean over rows of min(s A, clip(s) A), s = exp(mean log-ratio), by autograd through transformers.
+
+    Written as the paper's objective of sequences, not as the one of tokens; rows share a prefix.
+    """
+    own = learner(micro_batch_tokens=max_tokens, max_grad_norm=1e9, loss=LOSS_OF["gspo"])
+    own.on_policy = False
+    rows = off_policy_rows(own)
+    own.accumulate(rows, ADVANTAGES)
+    got = gradient(own) / 3
+    fresh = learner()
+    total = torch.zeros(())
+    for row, advantage in zip(rows, ADVANTAGES, strict=True):
+        logp = torch.log_softmax(transformers_logits(fresh.model, row.ids.tolist()), -1)
+        where = np.flatnonzero(row.mask)
+        old = torch.tensor(row.logprobs[where], dtype=torch.float32)
+        ratio = (logp[where - 1, row.ids[where]] - old).mean().exp()
+        total = total - torch.minimum(ratio * advantage, ratio.clamp(0.8, 1.28) * advantage) / 3
+    total.backward()
+    torch.testing.assert_close(got, gradient(fresh), rtol=1e-3, atol=1e-5)
+    assert float(got.norm()) > 1e-3
+
+
+def test_x28_nothing_random_is_left_in_the_forward_pass() -> None:
+    """Dropout in the adapter would make the ratio to the policy itself differ from 1."""
+    own = learner()
+    assert own.accumulate(sampled_now(own), ADVANTAGES)["mismatch"] < 1e-6
+
+
+def test_the_learning_rate_follows_its_schedule_and_goes_on_after_a_resume() -> None:
+    """Warm-up of 2, then half a cosine over the 3 updates left: 1/2, 1, 1, 3/4, 1/4 of the rate."""
+    schedule = Schedule(shape="cosine", warmup=2, updates=5)
+    own, resumed = (learner(learning_rate=1e-2, schedule=schedule) for _ in range(2))
+    rates = []
+    for update in range(5):
+        if update == 3:
+            resumed.optimizer.load_state_dict(copy.deepcopy(own.optimizer.state_dict()))
+        train(own)
+        rates.append(own.optimizer.param_groups[0]["lr"])
+    assert rates == pytest.approx([5e-3, 1e-2, 1e-2, 7.5e-3, 2.5e-3])
+    assert resumed.updates == 3
+    train(resumed)
+    assert resumed.optimizer.param_groups[0]["lr"] == pytest.approx(7.5e-3)
+
+
+def test_an_update_that_moves_nothing_uses_up_no_learning_rate() -> None:
+    own = learner(schedule=Schedule(shape="linear", updates=4))
+    for advantage, updates in ((0.0, 0), (1.0, 1), (0.0, 1)):
+        own.accumulate(sampled_now(own), [advantage] * 3)
+        own.step()
+        assert own.updates == updates
 
 
 def test_the_gradient_is_of_the_mean_over_all_tokens() -> None:
@@ -106,6 +192,7 @@ def test_metrics_are_means_over_tokens() -> None:
             "ratio": ratio,
             "mismatch": 0.4 / 7,
             "clip_share": 0.0,
+            "entropy": np.concatenate([s.entropy for s in own.score(ROWS[:2], "policy")]).mean(),
             # on policy the surrogate is A, weighted by exp(old - sampler)
             "loss": (-4 * np.exp(0.1) + 2 * 3) / 7,
         },
@@ -130,7 +217,7 @@ def test_advantage_zero_and_masked_rows_move_nothing_even_with_momentum() -> Non
     torch.testing.assert_close(weights(own), before, rtol=0, atol=0)
 
 
-def test_a_step_without_a_token_is_an_error() -> None:
+def test_t39_a_step_without_a_token_is_an_error() -> None:
     own = learner()
     assert own.accumulate([SILENT, make_row([], [])], [1.0, 1.0]) == {"tokens": 0.0}
     with pytest.raises(EngineError, match="no token was accumulated"):
@@ -257,7 +344,7 @@ def test_once_the_policy_moved_on_the_sampler_is_the_old_policy() -> None:
     assert again["clip_share"] > 0
 
 
-def test_temperature_divides_logits() -> None:
+def test_t16_temperature_divides_logits() -> None:
     """Log-probs of softmax(logits / T), which is not log-probs divided by T; 0 reads as 1."""
     own = learner()
     ids, mask = ROWS[1].ids.tolist(), ROWS[1].mask.tolist()

@@ -33,7 +33,7 @@ def test_log_probs_and_gradient_are_those_of_the_plain_formula(count: int) -> No
     hidden, head, target, temperature = inputs(count)
     ours, theirs = hidden.clone().requires_grad_(), hidden.clone().requires_grad_()
     got, expected = (
-        target_logprobs(ours, head, target, temperature),
+        target_logprobs(ours, head, target, temperature)[0],
         plainly(theirs, head, target, temperature),
     )
     torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-5)
@@ -46,7 +46,7 @@ def test_log_probs_and_gradient_are_those_of_the_plain_formula(count: int) -> No
 def test_gradient_by_finite_differences() -> None:
     hidden, head, target, temperature = inputs(3)
     hidden = hidden.requires_grad_()
-    (gradient,) = torch.autograd.grad(target_logprobs(hidden, head, target, temperature).sum(), hidden)
+    (gradient,) = torch.autograd.grad(target_logprobs(hidden, head, target, temperature)[0].sum(), hidden)
     exact = hidden.detach().double()
     for column in range(WIDTH):
         nudge = torch.zeros_like(exact)
@@ -64,7 +64,7 @@ def test_the_same_position_may_be_asked_for_twice() -> None:
     hidden, head, target, temperature = inputs(4)
     source = hidden.clone().requires_grad_()
     index = torch.tensor([0, 2, 2, 0, 1])
-    out = target_logprobs(source[index], head, target[index], temperature[index])
+    out, _ = target_logprobs(source[index], head, target[index], temperature[index])
     (gradient,) = torch.autograd.grad(out.sum(), source)
     plain = hidden.clone().requires_grad_()
     (expected,) = torch.autograd.grad(
@@ -76,7 +76,7 @@ def test_the_same_position_may_be_asked_for_twice() -> None:
 
 def test_bfloat16_weights_are_read_in_float32() -> None:
     hidden, head, target, temperature = inputs(50, torch.bfloat16)
-    got = target_logprobs(hidden, head, target, temperature)
+    got, _ = target_logprobs(hidden, head, target, temperature)
     assert got.dtype == torch.float32
     torch.testing.assert_close(got, plainly(hidden, head, target, temperature), rtol=1e-4, atol=1e-4)
 
@@ -84,19 +84,32 @@ def test_bfloat16_weights_are_read_in_float32() -> None:
 def test_extreme_logits_stay_finite() -> None:
     hidden, head, target, temperature = inputs(20, spread=300.0)
     hidden = hidden.requires_grad_()
-    out = target_logprobs(hidden, head, target, temperature)
+    out, entropy = target_logprobs(hidden, head, target, temperature)
     (gradient,) = torch.autograd.grad(out.sum(), hidden)
     assert torch.isfinite(out).all()
+    assert torch.isfinite(entropy).all()
     assert torch.isfinite(gradient).all()
     assert (out <= 0).all()
 
 
 def test_nothing_asked_nothing_given() -> None:
     hidden, head, target, temperature = inputs(0)
-    out = target_logprobs(hidden.requires_grad_(), head, target, temperature)
-    assert out.shape == (0,)
+    out, entropy = target_logprobs(hidden.requires_grad_(), head, target, temperature)
+    assert out.shape == entropy.shape == (0,)
     assert read_out(hidden, head, target, temperature).shape == (0, 4)
     assert torch.autograd.grad(out.sum(), hidden)[0].shape == (0, WIDTH)
+
+
+@pytest.mark.parametrize("count", [1, CHUNK + 3])
+@pytest.mark.parametrize("trained", [True, False])
+def test_the_entropy_beside_the_log_probs_is_that_of_the_read_out(count: int, trained: bool) -> None:
+    """And is a number only: nothing flows back from it."""
+    hidden, head, target, temperature = inputs(count)
+    _, entropy = target_logprobs(hidden.clone().requires_grad_(trained), head, target, temperature)
+    torch.testing.assert_close(
+        entropy, read_out(hidden, head, target, temperature)[:, 1], rtol=1e-5, atol=1e-5
+    )
+    assert not entropy.requires_grad
 
 
 @pytest.mark.parametrize("count", [7, CHUNK + 3])

@@ -3,11 +3,16 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from strop.config import RunConfig
+from strop.config.losses import LOSSES
 from strop.engines.opening import EmbeddedEngine, local, prepare
 from strop.rollout.limits import Limits
 from strop.training.batch import AdvantageRule
+
+if TYPE_CHECKING:
+    from strop.engines.local.learner import LearnerSettings
 
 
 def limits(config: RunConfig) -> Limits:
@@ -24,32 +29,21 @@ def limits(config: RunConfig) -> Limits:
 
 def rule(config: RunConfig) -> AdvantageRule:
     """How scores become advantages."""
-    return AdvantageRule(scale=config.training.scale)
+    training = config.training
+    return AdvantageRule(
+        scale=training.scale,
+        leave_one_out=training.leave_one_out,
+        noise_floor=training.noise_floor,
+        judge_noise=training.judge_noise,
+    )
 
 
 def engine(config: RunConfig) -> EmbeddedEngine:
     """The local engine with the policy of the run file on it. The caller closes it."""
     prepare()
     from strop.engines.local.engine import LocalConfig
-    from strop.engines.local.learner import LearnerSettings
-    from strop.engines.local.loss import LossSettings
     from strop.engines.local.weights import LoraShape
 
-    training = config.training
-    loss = LossSettings(
-        clip_low=training.clip_low,
-        clip_high=training.clip_high,
-        dual_clip=training.dual_clip,
-        kl_coef=training.kl_coef,
-        kl=training.kl,
-        tis_cap=training.tis_cap,
-    )
-    learner = LearnerSettings(
-        learning_rate=training.learning_rate,
-        max_grad_norm=training.max_grad_norm,
-        micro_batch_tokens=training.micro_batch_tokens,
-        loss=loss,
-    )
     return local(
         LocalConfig(
             model=config.model.name,
@@ -60,13 +54,41 @@ def engine(config: RunConfig) -> EmbeddedEngine:
                 targets=config.lora.targets,
                 first_layer=config.lora.first_layer,
             ),
-            learner=learner,
+            learner=learner(config),
             dtype=config.model.dtype,
             device=config.model.device,
             slots=config.rollout.slots,
             max_length=config.model.max_length,
-            seed=training.seed,
+            seed=config.training.seed,
         )
+    )
+
+
+def learner(config: RunConfig) -> "LearnerSettings":
+    """How the local engine learns: the loss by its name, the optimizer and its rate."""
+    from strop.engines.local.learner import LearnerSettings
+    from strop.engines.local.learning_rate import Schedule
+    from strop.engines.local.losses.tokens import LossSettings
+
+    training = config.training
+    loss = LossSettings(
+        surrogate=LOSSES[training.loss].surrogate,
+        aggregation=training.aggregation,
+        clip_low=training.clip_low,
+        clip_high=training.clip_high,
+        dual_clip=None if training.dual_clip == "off" else training.dual_clip,
+        kl_coef=training.kl_coef,
+        kl=training.kl,
+        tis_cap=None if training.tis_cap == "off" else training.tis_cap,
+        length=config.model.max_length,
+    )
+    updates = training.steps * training.updates_per_step
+    return LearnerSettings(
+        learning_rate=training.learning_rate,
+        schedule=Schedule(shape=training.schedule, warmup=training.warmup, updates=updates),
+        max_grad_norm=training.max_grad_norm,
+        micro_batch_tokens=training.micro_batch_tokens,
+        loss=loss,
     )
 
 

@@ -1,11 +1,12 @@
 """Settings of a training run, one class a table of the TOML file."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, Field
+from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
 from strop.config.judge import STRICT, JudgeConfig, as_tuple
+from strop.config.losses import LOSSES, Aggregation, LossName, Off, Scale
 from strop.config.paths import AgentName, CountOrPath, DemoOrPath, FilePath, ModelName, Words
 
 Dtype = Literal["auto", "float32", "bfloat16"]
@@ -63,28 +64,74 @@ class RolloutConfig(BaseModel):
 
 
 class TrainingConfig(BaseModel):
-    """How the policy learns from the scores."""
+    """How the policy learns from the scores; where the loss decides a default, that of "grpo" is shown."""
 
     model_config = STRICT
 
     steps: int = Field(12, ge=1, description="training steps")
-    loss: Literal["grpo"] = Field("grpo", description="loss by the name of its paper")
-    scale: Literal["std", "none", "rank"] = Field("std", description="how a group's scores are scaled")
+    loss: LossName = Field("grpo", description="loss by the name of its paper; docs/losses.md compares them")
+    aggregation: Aggregation = Field(
+        "token_mean", description="how token losses become one number; by the loss"
+    )
+    scale: Scale = Field("std", description="how a group's scores are scaled; by the loss")
+    leave_one_out: bool = Field(
+        False, description="whether an attempt is held against the mean of the others, without itself"
+    )
+    noise_floor: float = Field(
+        0.0, ge=0, le=1, description="a group whose scores spread less is not scaled up to a full update"
+    )
+    judge_noise: bool = Field(
+        True, description="whether the noise that the judge's repeated calls show raises that floor"
+    )
     updates_per_step: int = Field(
         1, ge=1, description="optimizer steps that share a training step's attempts, each on a part of them"
     )
-    learning_rate: float = Field(1e-4, gt=0, le=1, description="AdamW's learning rate")
-    clip_low: float = Field(0.2, gt=0, lt=1, description="the probability ratio is clipped at 1 - clip_low")
-    clip_high: float = Field(0.28, gt=0, le=10, description="and at 1 + clip_high")
-    dual_clip: float = Field(
-        3.0, gt=1, description="bound of the loss of a token that did badly, in advantages"
+    learning_rate: float = Field(1e-4, gt=0, le=1, description="AdamW's learning rate, at its highest")
+    schedule: Literal["constant", "linear", "cosine"] = Field(
+        "constant", description="how it goes down to 0 at the end of the run"
+    )
+    warmup: int = Field(0, ge=0, description="optimizer steps over which it rises first")
+    clip_low: float = Field(
+        0.2, gt=0, le=1, description="the probability ratio is clipped at 1 - clip_low; by the loss"
+    )
+    clip_high: float = Field(0.28, gt=0, le=100, description="and at 1 + clip_high; by the loss")
+    dual_clip: Annotated[float, Field(gt=1)] | Off = Field(
+        3.0, description='bound of the loss of a token that did badly, in advantages, or "off"; by the loss'
     )
     kl_coef: float = Field(0.0, ge=0, le=10, description="weight of the KL divergence to the reference")
     kl: Literal["k1", "k2", "k3"] = Field("k3", description="estimator of that divergence")
     max_grad_norm: float = Field(1.0, gt=0, description="the gradient is scaled down to this norm")
-    tis_cap: float = Field(2.0, ge=1, description="cap of the importance weight of learner against sampler")
+    tis_cap: Annotated[float, Field(ge=1)] | Off = Field(
+        2.0, description='cap of the importance weight of learner against sampler, or "off"'
+    )
     micro_batch_tokens: int = Field(4096, ge=1, description="tokens in one forward pass; memory, not maths")
     seed: int = Field(0, ge=0, lt=2**63, description="root of all randomness of the run")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_the_loss(cls, given: Any) -> Any:
+        """What the run file leaves out is as the loss's paper has it."""
+        name = given.get("loss", "grpo") if isinstance(given, dict) else None
+        loss = LOSSES.get(name) if isinstance(name, str) else None  # type: ignore[call-overload]
+        return given if loss is None else {**loss.settings(), **given}
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.dual_clip != "off" and self.loss == "cispo":
+            raise ValueError(
+                'dual_clip does not fit loss = "cispo", whose weight is bounded already; leave it out'
+            )
+        if self.dual_clip != "off" and self.dual_clip <= 1 + self.clip_high:
+            raise ValueError(
+                f"dual_clip = {self.dual_clip} is not above 1 + clip_high = {1 + self.clip_high:g}, "
+                "and would clip what clip_high lets pass; raise it"
+            )
+        if self.schedule != "constant" and self.warmup >= self.steps * self.updates_per_step:
+            raise ValueError(
+                f"warmup = {self.warmup} leaves nothing of the {self.steps * self.updates_per_step} "
+                "optimizer steps to go down in; lower it"
+            )
+        return self
 
 
 class EvaluationConfig(BaseModel):

@@ -103,12 +103,12 @@ class FakeEngine:
         if len(rows) != len(advantages):
             raise InputError(f"{len(rows)} rows but {len(advantages)} advantages; one is needed for each row")
         logits = self._logits("policy")
-        clipped = [
+        learned = [
             self._accumulate_row(logits, row, advantage, objective)
             for row, advantage in zip(rows, advantages, strict=True)
             if row.mask.any()
         ]
-        return _metrics(clipped, objective)
+        return _metrics(learned, objective)
 
     def step(self) -> Mapping[str, float]:
         """Adam (arXiv 1412.6980). A gradient of exactly zero moves nothing, momentum included."""
@@ -176,7 +176,10 @@ class FakeEngine:
     def _logits(self, adapter: Adapter) -> Floats:
         return self._base + self.delta if adapter == "policy" else self._base
 
-    def _accumulate_row(self, logits: Floats, row: Row, advantage: float, objective: Objective) -> Clipped:
+    def _accumulate_row(
+        self, logits: Floats, row: Row, advantage: float, objective: Objective
+    ) -> tuple[Clipped, Floats]:
+        """The loss of each sampled token, and the entropy of the distribution it was held against."""
         logprobs, where = next_logprobs(logits, row, self.config.order)
         tokens = row.ids[row.mask]
         new = np.take_along_axis(logprobs, tokens[:, None], axis=1)[:, 0]
@@ -185,7 +188,7 @@ class FakeEngine:
         clipped = clipped_loss(new, old, advantage, self.config.clip)
         np.add.at(self._gradient, where, row_gradient(logprobs, tokens, clipped.slope, row.temperature))
         self._tokens += len(tokens)
-        return clipped
+        return clipped, read_out(logprobs, tokens).entropy
 
     def _probe(self) -> float:
         served, mine = self.sampler.served_logits, self._logits("policy")
@@ -196,18 +199,19 @@ class FakeEngine:
             raise EngineError("the engine is closed")
 
 
-def _metrics(clipped: Sequence[Clipped], objective: Objective) -> dict[str, float]:
-    if not clipped:
+def _metrics(learned: Sequence[tuple[Clipped, Floats]], objective: Objective) -> dict[str, float]:
+    if not learned:
         return {"tokens": 0.0}
-    loss = np.concatenate([row.loss for row in clipped])
-    ratio = np.concatenate([row.ratio for row in clipped])
-    against_sampler = {
+    loss = np.concatenate([row.loss for row, _ in learned])
+    ratio = np.concatenate([row.ratio for row, _ in learned])
+    sampled = {
         "ratio": float(ratio.mean()),
         "mismatch": float(np.abs(np.log(ratio)).mean()),
-        "clip_share": float(np.concatenate([row.clipped for row in clipped]).mean()),
+        "clip_share": float(np.concatenate([row.clipped for row, _ in learned]).mean()),
+        "entropy": float(np.concatenate([entropy for _, entropy in learned]).mean()),
     }
     return {
         "tokens": float(len(loss)),
-        **(against_sampler if objective == "policy" else {}),
+        **(sampled if objective == "policy" else {}),
         "loss": float(loss.mean()),
     }

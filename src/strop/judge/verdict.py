@@ -143,13 +143,14 @@ class Verdict:
 def apply(group: Group, verdict: Verdict) -> Group:
     """The group with the verdict's score, or its failure class as `unscored`, on every trajectory.
 
-    A trajectory that was unscored before stays so; one that the verdict does not name becomes
-    unscored as "missing_ids". Every other field, and the group's own, is kept. Raises InputError for
-    another group's verdict.
+    The group gets the verdict's noise. A trajectory that was unscored before stays so; one that the
+    verdict does not name becomes unscored as "missing_ids". Every other field, and the group's own, is
+    kept. Raises InputError for another group's verdict.
     """
     if verdict.group_id != group.group_id:
         raise InputError(f"verdict on group {verdict.group_id!r} applied to group {group.group_id!r}")
-    return replace(group, trajectories=tuple(_judged(t, verdict) for t in group.trajectories))
+    judged = tuple(_judged(t, verdict) for t in group.trajectories)
+    return replace(group, trajectories=judged, noise=verdict.noise)
 
 
 def _judged(trajectory: Trajectory, verdict: Verdict) -> Trajectory:

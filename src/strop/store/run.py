@@ -7,6 +7,7 @@ trajectories/<part>.jsonl    trajectory lines
 verdicts/<part>.jsonl        one line a judged group
 grades/<part>.jsonl          one line a trajectory
 checkpoints/                 see `strop.store.checkpoints`
+inspect/update-0003.jsonl    what step 3 was given, where the learner could do nothing with it
 summary.json                 the final object
 """
 

@@ -9,6 +9,17 @@ from strop.training.batch import Batch
 from strop.trajectory.model import Group
 
 SCHEMA = 1
+ENGINE_METRICS = (
+    "tokens",
+    "ratio",
+    "mismatch",
+    "clip_share",
+    "entropy",
+    "kl",
+    "grad_norm",
+    "learning_rate",
+    "loss",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +33,9 @@ class Update:
 def step_line(step: int, groups: Sequence[Group], batch: Batch, update: Update) -> dict[str, Any]:
     """Everything known before the checkpoint. `loss` stands last: it says least about progress.
 
-    `truth` was not used for training; it is null where no attempt has one. Attempts that failed have
+    `tied_share` is of the groups, `unscored_share` of the attempts that a judge was to score; both are null
+    where there was none. `engine` holds what `Engine.accumulate` and `step` report, each null where
+    it is not known: `kl` without such a term in the loss, all of them without an update. `truth` was not used for training; it is null where no attempt has one. Attempts that failed have
     no score and no truth, and are not in the n of either.
     """
     members = [member for group in groups for member in group.trajectories]
@@ -33,6 +46,10 @@ def step_line(step: int, groups: Sequence[Group], batch: Batch, update: Update) 
         "skipped": update.skipped,
         "groups": {"all": len(groups), **batch.groups},
         "trajectories": {"all": len(members), **batch.trajectories},
+        "tied_share": _share(batch.groups["tied"], len(groups)),
+        "unscored_share": _share(
+            batch.trajectories["unscored"], len(members) - batch.trajectories["failed"]
+        ),
         "rows": len(batch.rows),
         "forks": batch.forks,
         "sampled_tokens": batch.sampled_tokens,
@@ -40,7 +57,7 @@ def step_line(step: int, groups: Sequence[Group], batch: Batch, update: Update) 
         "judge_score": _mean([member.score for member in members if member.failure is None]),
         "truth": _mean([member.truth for member in members if member.failure is None]),
         "truth_used_for_training": False,
-        "engine": _loss_last(update.metrics),
+        "engine": _engine(update.metrics),
     }
 
 
@@ -74,5 +91,11 @@ def _mean(values: Sequence[float | None]) -> dict[str, float | int] | None:
     return {"mean": sum(known) / len(known), "n": len(known)} if known else None
 
 
-def _loss_last(metrics: Mapping[str, float]) -> dict[str, float]:
-    return {name: metrics[name] for name in sorted(metrics, key=lambda name: name == "loss")}
+def _share(part: int, whole: int) -> float | None:
+    return part / whole if whole else None
+
+
+def _engine(metrics: Mapping[str, float]) -> dict[str, float | None]:
+    """The metrics that every line has, then what else the engine told, the loss last."""
+    told = {**dict.fromkeys(ENGINE_METRICS), **metrics}
+    return {name: told[name] for name in sorted(told, key=lambda name: name == "loss")}

@@ -32,6 +32,7 @@ def advantages(
     scores: Sequence[float | None],
     *,
     scale: Scale = "std",
+    leave_one_out: bool = False,
     tolerance: float = 1e-6,
     noise_floor: float = 0.0,
     eps: float = 0.0,
@@ -46,6 +47,11 @@ def advantages(
     `rank`: the tie-averaged rank from 0 to 1, minus 1/2; unchanged by any increasing map that keeps
     scores further apart than `tolerance` and std above noise_floor.
 
+    `leave_one_out` takes each score against the mean of the others (RLOO, arXiv 2402.14740), without the
+    score itself in it, which is n / (n - 1) times as far: an unbiased baseline, of weight in small groups.
+    The spread stays that of the whole group, so that with `std` |value| is at most sqrt(n); the spread of
+    the others alone vanishes where they agree, and would leave no bound.
+
     A group whose max - min is at most `tolerance` gives exactly 0. `noise_floor` is the judge's own
     standard deviation for one score: a group that differs by less is scaled down in proportion,
     instead of being blown up to a full-size update. `eps` is only for peers' conventions (1e-6 or
@@ -58,7 +64,8 @@ def advantages(
     reason = _why_dropped(present, tolerance)
     values = np.zeros(len(scores), dtype=np.float64)
     if reason is None:
-        values[kept] = _scaled(present, scale, tolerance, noise_floor, eps)
+        baseline = present.size / (present.size - 1) if leave_one_out else 1.0
+        values[kept] = baseline * _scaled(present, scale, tolerance, noise_floor, eps)
     return GroupAdvantages(values=values, kept=kept, dropped_reason=reason)
 
 

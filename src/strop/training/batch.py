@@ -11,11 +11,22 @@ from strop.trajectory.tokens import Row, rows
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdvantageRule:
-    """How scores become advantages; see `strop.training.advantages`."""
+    """How scores become advantages; see `strop.training.advantages`.
+
+    With `judge_noise` the noise that a group's own judgements show is its floor, where it is known and
+    above `noise_floor`.
+    """
 
     scale: Scale = "std"
+    leave_one_out: bool = False
     tolerance: float = 1e-6
     noise_floor: float = 0.0
+    judge_noise: bool = True
+
+    def floor(self, group: Group) -> float:
+        """The spread below which the group is not scaled up."""
+        known = self.judge_noise and group.noise is not None
+        return max(self.noise_floor, group.noise or 0.0) if known else self.noise_floor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,8 +67,9 @@ def training_batch(groups: Sequence[Group], rule: AdvantageRule) -> Batch:
         result = advantages(
             [_usable_score(member) for member in members],
             scale=rule.scale,
+            leave_one_out=rule.leave_one_out,
             tolerance=rule.tolerance,
-            noise_floor=rule.noise_floor,
+            noise_floor=rule.floor(group),
         )
         before = len(trained)
         for member, value in zip(members, result.values.tolist(), strict=True):

@@ -13,6 +13,7 @@ from strop.store import checkpoints
 from strop.store.run import Run
 from strop.training.accounting import Update, finished_line, step_line, why_skipped
 from strop.training.batch import AdvantageRule, Batch, training_batch
+from strop.training.inspection import keep_for_inspection
 from strop.training.judge_watch import JudgeWatch
 from strop.training.progress import OnProgress, StageClock, ignore
 from strop.training.resume import first_step
@@ -59,7 +60,8 @@ async def train(plan: TrainPlan) -> TrainResult:
     Killed anywhere and resumed, it ends with the same lines and the same adapter. A cancelled run
     stops between two stages. A step without a trainable row updates and publishes nothing and says
     why. Raises JudgeStopped for a dead judge (the step is not counted, its rollouts are kept),
-    EngineError for a loss that is not finite, PublishError where the probe fails.
+    EngineError for a loss or gradient that is not finite (the batch is kept for inspection, the last
+    checkpoint stands), PublishError where the probe fails.
     """
     first = first_step(plan.run, plan.engine, start=plan.start_step, resume=plan.resume)
     watch = JudgeWatch(plan.max_judge_failures)
@@ -75,7 +77,7 @@ async def train(plan: TrainPlan) -> TrainResult:
         async with clock.stage("advantages", step):
             batch = training_batch(groups, plan.rule)
         async with clock.stage("update", step):
-            update = _update(plan.engine, batch, plan.updates)
+            update = _update(plan, step, batch)
         line = step_line(step, groups, batch, update)
         published = await _keep_and_publish(plan, line, clock) if update.skipped is None else None
         plan.run.append_step(finished_line(line, published, clock.seconds))
@@ -100,10 +102,15 @@ async def _keep_and_publish(plan: TrainPlan, line: dict[str, Any], clock: StageC
         return plan.engine.publish()
 
 
-def _update(engine: Engine, batch: Batch, updates: int) -> Update:
+def _update(plan: TrainPlan, step: int, batch: Batch) -> Update:
     if not batch.rows:
         return Update(metrics={}, skipped=why_skipped(batch))
-    parts = [_one_update(engine, batch, rows) for rows in _parts(len(batch.rows), updates)]
+    try:
+        parts = [_one_update(plan.engine, batch, rows) for rows in _parts(len(batch.rows), plan.updates)]
+    except EngineError as error:
+        kept = keep_for_inspection(plan.run, step, batch, str(error))
+        plan.run.append_event("update_failed", step=step, reason=str(error), batch=kept.name)
+        raise EngineError(f"step {step}: {error}; what it was given is in {kept}") from error
     tokens = sum(part["tokens"] for part in parts)
     means = {
         name: sum(part[name] * part["tokens"] for part in parts) / tokens if tokens else 0.0
@@ -116,7 +123,7 @@ def _one_update(engine: Engine, batch: Batch, rows: slice) -> dict[str, float]:
     learned = engine.accumulate(batch.rows[rows], batch.advantages[rows])
     unsound = [name for name, value in learned.items() if not math.isfinite(value)]
     if unsound:
-        raise EngineError(f"update: {', '.join(unsound)} not finite; lower the learning rate and resume")
+        raise EngineError(f"{', '.join(unsound)} not finite; lower the learning rate and resume")
     return {**learned, **engine.step()}
 
 

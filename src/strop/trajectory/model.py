@@ -56,9 +56,13 @@ class Trajectory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """The trajectories of one scenario that are compared with each other."""
+    """The trajectories of one scenario that are compared with each other.
+
+    `noise` is the standard error of one of their scores, as repeated judgements show it; None: unknown.
+    """
 
     group_id: str
     scenario_id: str
     trajectories: Sequence[Trajectory]
+    noise: float | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)

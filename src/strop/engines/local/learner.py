@@ -15,7 +15,11 @@ from torch import Tensor
 from strop.engine import Adapter, Objective, Scored
 from strop.engines.local import tree_attention
 from strop.engines.local.halves import side_by_side
-from strop.engines.local.loss import LossSettings, TokenLogProbs, grpo, probability_ratio
+from strop.engines.local.learning_rate import Schedule
+from strop.engines.local.losses.aggregation import shares
+from strop.engines.local.losses.ratio import probability_ratio
+from strop.engines.local.losses.token_loss import token_loss
+from strop.engines.local.losses.tokens import LossSettings, Tokens
 from strop.engines.local.memory import release
 from strop.engines.local.readout import read_out, target_logprobs
 from strop.engines.local.tree import Pack, pack
@@ -29,9 +33,14 @@ SCORED_TOKENS = 2048
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearnerSettings:
-    """Optimizer and memory: AdamW's rate, decay and betas, gradient norm bound, nodes a packed tree."""
+    """Optimizer and memory: AdamW's rate, decay and betas, gradient norm bound, nodes a packed tree.
+
+    `schedule` says what share of the rate each update has; None: all of it, unless a caller sets the
+    optimizer's own.
+    """
 
     learning_rate: float = 1e-4
+    schedule: Schedule | None = None
     weight_decay: float = 0.0
     betas: tuple[float, float] = (0.9, 0.99)
     max_grad_norm: float = 1.0
@@ -65,7 +74,7 @@ class Learner:
         self._body, self._head = base.get_decoder(), base.get_output_embeddings().weight
         self.device = self._head.device
         self.on_policy = True
-        self._tokens = 0
+        self._divisor = 0.0
         self._trained = {id(parameter) for parameter in self.parameters}
 
     def score(self, rows: Sequence[Row], adapter: Adapter) -> list[Scored]:
@@ -87,85 +96,111 @@ class Learner:
     def accumulate(
         self, rows: Sequence[Row], advantages: Sequence[float], objective: Objective = "policy"
     ) -> Mapping[str, float]:
-        """Add the gradient of the summed token loss; `step` divides by all tokens since the last one.
+        """Add the gradient of the weighted sum of token losses; `step` divides by what all calls add up to.
 
-        So the loss is the mean over all trained tokens of the step, however rows are split into
-        packs or calls. Rows with advantage 0 add to the token count but have no gradient of their
-        own unless there is a KL term. Metrics as in `strop.engine.Engine`, means over this call.
+        So the loss is the same however rows are split into packs or calls; see `losses.aggregation`.
+        The supervised one is the mean over tokens. Rows with advantage 0 count in the divisor but have no
+        gradient of their own unless there is a KL term. Metrics as in `strop.engine.Engine`, over this
+        call: `loss` is aggregated as the loss says, the others are means over tokens.
         """
         self._check(rows)
+        loss = self.settings.loss if objective == "policy" else LossSettings()
+        share = shares(rows, loss)
         totals: dict[str, float] = {}
         for packed in pack(rows, self.settings.micro_batch_tokens):
-            for name, value in self._accumulate_pack(packed, rows, advantages, objective).items():
-                totals[name] = totals.get(name, 0.0) + value
-        tokens = sum(int(row.mask.sum()) for row in rows)
-        self._tokens += tokens
-        return {"tokens": float(tokens), **{name: value / tokens for name, value in totals.items()}}
+            summary = self._summary(packed, rows, advantages, objective)
+            summary["loss"] = summary["loss"] * self._per_token(packed, rows, share.weights)
+            summary["loss"].sum().backward()  # type: ignore[no-untyped-call]
+            for name, value in summary.items():
+                totals[name] = totals.get(name, 0.0) + float(value.detach().double().sum())
+        tokens = float(sum(int(row.mask.sum()) for row in rows))
+        self._divisor += share.divisor
+        means = {
+            name: total / (share.divisor if name == "loss" else tokens) for name, total in totals.items()
+        }
+        return {"tokens": tokens, **means}
 
     def step(self) -> Mapping[str, float]:
-        """Divide by the tokens accumulated, clip, update. A gradient of exactly 0 moves nothing.
+        """Divide by what was accumulated, clip, update. A gradient of exactly 0 moves nothing.
 
         Raises EngineError where no token was accumulated, and on a gradient that is not finite; the
         policy and its optimizer are then as they were, and what was accumulated is gone.
         """
-        if not self._tokens:
+        if not self._divisor:
             raise EngineError("step: no token was accumulated, there is no gradient to apply")
         for parameter in self.parameters:
             if parameter.grad is not None:
-                parameter.grad /= self._tokens
+                parameter.grad /= self._divisor
         norm = float(torch.nn.utils.clip_grad_norm_(self.parameters, self.settings.max_grad_norm))
         if not np.isfinite(norm):
             self.forget()
             raise EngineError("step: the gradient is not finite; lower the learning rate")
+        self._set_learning_rate()
         if norm > 0:
             self.optimizer.step()
             self.on_policy = False
         self.forget()
         return {"grad_norm": norm, "learning_rate": self.optimizer.param_groups[0]["lr"]}
 
+    @property
+    def updates(self) -> int:
+        """Updates made so far, by the optimizer's own count, which its saved state holds."""
+        return max((int(state["step"]) for state in self.optimizer.state.values()), default=0)
+
+    def _set_learning_rate(self) -> None:
+        if self.settings.schedule is not None:
+            share = self.settings.schedule.share(self.updates)
+            for group in self.optimizer.param_groups:
+                group["lr"] = self.settings.learning_rate * share
+
     def forget(self) -> None:
         """Drop what was accumulated since the last step."""
         self.optimizer.zero_grad(set_to_none=True)
-        self._tokens = 0
+        self._divisor = 0.0
         release()
 
-    def _accumulate_pack(
+    def _summary(
         self, packed: Pack, rows: Sequence[Row], advantages: Sequence[float], objective: Objective
-    ) -> Mapping[str, float]:
+    ) -> dict[str, Tensor]:
+        """What is reported of each of a pack's tokens, [n]; only the loss carries a gradient."""
         reference = None
         if objective == "policy" and self.settings.loss.kl_coef:
             with self._using("reference"), torch.no_grad():
-                reference = self._logprobs(packed, rows)
-        policy = self._logprobs(packed, rows)
+                reference, _ = self._logprobs(packed, rows)
+        policy, entropy = self._logprobs(packed, rows)
         advantage = self._per_token(packed, rows, advantages)
         if objective == "supervised":
-            summary = {"loss": -advantage * policy}
-        else:
-            sampled = [rows[i].logprobs[rows[i].mask] for i in packed.rows]
-            sampler = self._tensor(np.concatenate(sampled)).float()
-            old = policy.detach() if self.on_policy else sampler
-            summary = self._policy_loss(TokenLogProbs(policy, old, sampler, reference), advantage)
-        summary["loss"].sum().backward()  # type: ignore[no-untyped-call]
-        return {name: float(value.detach().double().sum()) for name, value in summary.items()}
-
-    def _policy_loss(self, logprobs: TokenLogProbs, advantage: Tensor) -> dict[str, Tensor]:
-        result = grpo(logprobs, advantage, self.settings.loss)
-        apart = {} if logprobs.reference is None else {"kl": result.kl}
+            return {"loss": -advantage * policy}
+        sampler = self._tensor(np.concatenate([rows[i].logprobs[rows[i].mask] for i in packed.rows])).float()
+        result = token_loss(
+            Tokens(
+                policy=policy,
+                old=policy.detach() if self.on_policy else sampler,
+                sampler=sampler,
+                reference=reference,
+                advantage=advantage,
+                lengths=[len(target) for target in packed.target],
+            ),
+            self.settings.loss,
+        )
         return {
-            "ratio": probability_ratio(logprobs.policy, logprobs.sampler),
-            "mismatch": (logprobs.policy - logprobs.sampler).abs(),
+            "ratio": probability_ratio(policy, sampler),
+            "mismatch": (policy - sampler).abs(),
             "clip_share": result.clipped,
-            **apart,
+            "entropy": entropy,
+            **({} if reference is None else {"kl": result.kl}),
             "loss": result.loss,
         }
 
-    def _per_token(self, packed: Pack, rows: Sequence[Row], advantages: Sequence[float]) -> Tensor:
-        each = [np.full(int(rows[i].mask.sum()), advantages[i], dtype=np.float64) for i in packed.rows]
+    def _per_token(self, packed: Pack, rows: Sequence[Row], values: Sequence[float]) -> Tensor:
+        each = [np.full(int(rows[i].mask.sum()), values[i], dtype=np.float64) for i in packed.rows]
         return self._tensor(np.concatenate(each)).float()
 
-    def _logprobs(self, packed: Pack, rows: Sequence[Row]) -> Tensor:
+    def _logprobs(self, packed: Pack, rows: Sequence[Row]) -> tuple[Tensor, Tensor]:
+        """Log-prob of each token, and the entropy of the distribution that it is from."""
         hidden, index, target, temperature = self._predictions(packed, rows)
-        return target_logprobs(hidden, self._head, target, temperature)[index]
+        logprobs, entropy = target_logprobs(hidden, self._head, target, temperature)
+        return logprobs[index], entropy[index]
 
     def _read_pack(self, rows: Sequence[Row], packed: Pack) -> list[NDArray[np.float64]]:
         hidden, index, target, temperature = self._predictions(packed, rows)

@@ -14,24 +14,33 @@ TOP_K = 20
 
 
 class _TargetLogProb(torch.autograd.Function):
-    """log softmax(h W^T / temperature)[target], with the gradient for h only: the head is frozen."""
+    """log softmax(h W^T / temperature)[target], with the gradient for h only: the head is frozen.
+
+    Its second output, the entropy of the softmax, has no gradient.
+    """
 
     @staticmethod
-    def forward(ctx: Any, hidden: Tensor, head: Tensor, target: Tensor, temperature: Tensor) -> Tensor:
+    def forward(
+        ctx: Any, hidden: Tensor, head: Tensor, target: Tensor, temperature: Tensor
+    ) -> tuple[Tensor, Tensor]:
         # The gradient of each log-prob, while its logits are at hand; backward only scales it.
         slope = torch.empty_like(hidden) if ctx.needs_input_grad[0] else None
         out = torch.empty(target.shape[0], dtype=torch.float32, device=hidden.device)
+        entropy = torch.empty_like(out)
         for part in _chunks(target.shape[0]):
             logits = _logits(hidden[part], head, temperature[part])
             total = logits.logsumexp(1, keepdim=True)
             out[part] = (logits.gather(1, target[part, None]) - total)[:, 0]
+            minus = logits.sub_(total).exp().neg_()
+            # The batched product has no [n, V] of its own. 0 times a far too unlikely log-prob stays 0.
+            entropy[part] = torch.bmm(minus[:, None], logits[:, :, None])[:, 0, 0]
             if slope is not None:
-                minus = logits.sub_(total).exp_().neg_()
                 minus.scatter_add_(1, target[part, None], minus.new_ones((len(minus), 1)))
                 minus /= temperature[part, None]
                 slope[part] = (minus.to(head.dtype) @ head).to(hidden.dtype)
         ctx.save_for_backward(slope)
-        return out
+        ctx.mark_non_differentiable(entropy)
+        return out, entropy
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
@@ -39,12 +48,15 @@ class _TargetLogProb(torch.autograd.Function):
         return (grads[0][:, None] * slope).to(slope.dtype), None, None, None
 
 
-def target_logprobs(hidden: Tensor, head: Tensor, target: Tensor, temperature: Tensor) -> Tensor:
+def target_logprobs(
+    hidden: Tensor, head: Tensor, target: Tensor, temperature: Tensor
+) -> tuple[Tensor, Tensor]:
     """float32 [n] log-probs of `target` [n] given `hidden` [n, d], head weight [V, d], temperature [n] > 0.
 
-    Differentiable in `hidden`. n = 0 gives an empty tensor.
+    And float32 [n], the entropy in nats of the distribution each is from. The log-probs are
+    differentiable in `hidden`, the entropy is not. n = 0 gives empty tensors.
     """
-    return cast(Tensor, _TargetLogProb.apply(hidden, head, target, temperature))  # type: ignore[no-untyped-call]
+    return cast(tuple[Tensor, Tensor], _TargetLogProb.apply(hidden, head, target, temperature))  # type: ignore[no-untyped-call]
 
 
 @torch.no_grad()

@@ -1,4 +1,4 @@
-"""The token losses against numbers measured on peers' code (TRL, verl, NeMo, SkyRL), values and gradients."""
+"""A token's loss: clips, KL estimates, importance weights, and what must never become inf or nan."""
 
 import math
 from collections.abc import Sequence
@@ -8,7 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from strop.engines.local.loss import LossSettings, TokenLogProbs, grpo, kl_estimate, probability_ratio
+from strop.engines.local.losses.kl import kl_estimate
+from strop.engines.local.losses.ratio import probability_ratio, sequence_ratio
+from strop.engines.local.losses.token_loss import token_loss
+from strop.engines.local.losses.tokens import LossSettings, TokenLoss, Tokens
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -17,41 +20,27 @@ RATIO = torch.tensor([0.5, 1, 1.5, 1.1, 0.7, 1.25, 10], dtype=torch.float64)
 ADVANTAGE = torch.tensor([1.0] * 4 + [-1.0] * 3, dtype=torch.float64)
 PLAIN: dict[str, Any] = {"clip_low": 0.2, "clip_high": 0.2, "dual_clip": None, "tis_cap": None}
 DUAL = {**PLAIN, "dual_clip": 3.0}
-FIRST = [-0.071429, -0.142857, 0, -0.157143]
 
 
-def run(
-    settings: LossSettings, reference: Tensor | None = None, sampler: Tensor | None = None
-) -> tuple[float, list[float]]:
-    """Token-mean loss over the seven unmasked tokens, and its gradient by their log-probs."""
-    policy = (OLD + RATIO.log()).requires_grad_()
-    sampled = OLD if sampler is None else sampler
-    loss = grpo(TokenLogProbs(policy, OLD, sampled, reference), ADVANTAGE, settings).loss.mean()
-    (gradient,) = torch.autograd.grad(loss, policy)
-    return float(loss.detach()), gradient.tolist()
-
-
-@pytest.mark.parametrize(
-    ("change", "loss", "gradient"),
-    [
-        ({}, 1.178571, [*FIRST, 0, 0.178571, 1.428571]),
-        ({"dual_clip": 3.0}, 0.178571, [*FIRST, 0, 0.178571, 0]),
-        ({"clip_high": 0.28}, 1.167143, [*FIRST, 0, 0.178571, 1.428571]),
-    ],
-)
-def test_peers_token_mean(change: dict[str, float], loss: float, gradient: list[float]) -> None:
-    """TRL's dapo and bnpo, verl's vanilla with c = 1e9 and with c = 3, and clip-higher."""
-    got, slope = run(LossSettings(**{**PLAIN, **change}))
-    assert got == pytest.approx(loss, abs=1e-6)
-    assert slope == pytest.approx(gradient, abs=1e-6)
-
-
-def test_peers_token_mean_with_kl() -> None:
-    """TRL's dapo with beta 0.1, the reference being the old policy."""
-    got, slope = run(LossSettings(**PLAIN, kl_coef=0.1, kl="k3"), reference=OLD)
-    assert got == pytest.approx(1.205443, abs=1e-6)
-    expected = [-0.085714, -0.142857, 0.004762, -0.155844, -0.006122, 0.181429, 1.441429]
-    assert slope == pytest.approx(expected, abs=1e-6)
+def lose(
+    policy: Tensor,
+    old: Tensor,
+    advantage: Tensor,
+    settings: LossSettings,
+    *,
+    sampler: Tensor | None = None,
+    reference: Tensor | None = None,
+) -> TokenLoss:
+    """The loss of tokens that are all of one row; the sampler was the old policy unless given."""
+    tokens = Tokens(
+        policy=policy,
+        old=old,
+        sampler=old if sampler is None else sampler,
+        reference=reference,
+        advantage=advantage,
+        lengths=[len(policy)],
+    )
+    return token_loss(tokens, settings)
 
 
 def test_skyrl_dual_clip() -> None:
@@ -59,7 +48,7 @@ def test_skyrl_dual_clip() -> None:
     old = torch.tensor([-1.0, -1.0, -3.0])
     new = torch.tensor([-1.69315, -1.0, -0.69741])
     advantage = torch.tensor([1.0, -1.0, -4.0])
-    loss = grpo(TokenLogProbs(new, old, old, None), advantage, LossSettings(**DUAL)).loss
+    loss = lose(new, old, advantage, LossSettings(**DUAL)).loss
     assert float(loss.sum()) == pytest.approx(12.5, abs=1e-4)
 
 
@@ -68,13 +57,13 @@ def test_nemo_clipping() -> None:
     old = torch.full((3,), -1.0)
     new = old + torch.tensor([0.5, 1.0, 1.5]).log()
     advantage = torch.tensor([1.0, -1.0, 2.0])
-    loss = grpo(TokenLogProbs(new, old, old, None), advantage, LossSettings(**PLAIN)).loss
+    loss = lose(new, old, advantage, LossSettings(**PLAIN)).loss
     assert float(loss.mean()) == pytest.approx(-0.6333, abs=1e-4)
 
 
 def test_clipped_tokens_are_those_without_a_gradient() -> None:
     policy = (OLD + RATIO.log()).requires_grad_()
-    result = grpo(TokenLogProbs(policy, OLD, OLD, None), ADVANTAGE, LossSettings(**DUAL))
+    result = lose(policy, OLD, ADVANTAGE, LossSettings(**DUAL))
     (gradient,) = torch.autograd.grad(result.loss.sum(), policy)
     assert result.clipped.tolist() == (gradient == 0).tolist()
     assert result.clipped.tolist() == [False, False, True, False, True, False, True]
@@ -108,7 +97,7 @@ def test_kl_slopes(kind: str, slope: list[float]) -> None:
     assert got.tolist() == pytest.approx(slope)
 
 
-def test_k3_is_finite_where_peers_overflow() -> None:
+def test_t40_k3_is_finite_where_peers_overflow() -> None:
     """TRL at log π = -100 against 0: value inf, gradient -inf."""
     policy = torch.tensor([-100.0], requires_grad=True)
     value = kl_estimate(policy, torch.zeros(1), "k3")
@@ -134,27 +123,37 @@ def test_k3_of_a_small_difference_keeps_its_digits_in_float32() -> None:
     assert got.tolist() == pytest.approx([5e-9, 5e-9, 4.5e-10], rel=0.01)
 
 
+SURROGATES = ["clipped", "sequence_clipped", "capped_weight"]
+
+
+@pytest.mark.parametrize("surrogate", SURROGATES)
 @pytest.mark.parametrize("advantage", [1.0, -1.0, 0.0])
 @pytest.mark.parametrize("difference", [200.0, -200.0, 1e30])
 @pytest.mark.parametrize("dual_clip", [3.0, None])
-def test_no_finite_input_makes_an_inf(advantage: float, difference: float, dual_clip: float | None) -> None:
-    """A masked column with log-ratio 200 made inf · 0 = NaN elsewhere."""
+def test_t21_no_finite_input_makes_an_inf(
+    surrogate: Any, advantage: float, difference: float, dual_clip: float | None
+) -> None:
+    """A masked column with log-ratio 200 made inf · 0 = NaN elsewhere. Here no masked token gets this far."""
     policy = torch.tensor([difference, -1.0], requires_grad=True)
     start = torch.tensor([0.0, -1.0])
-    logprobs = TokenLogProbs(policy, start, start, start)
-    settings = LossSettings(dual_clip=dual_clip, kl_coef=0.1)
-    result = grpo(logprobs, torch.tensor([advantage, 1.0]), settings)
+    settings = LossSettings(surrogate=surrogate, dual_clip=dual_clip, kl_coef=0.1)
+    result = lose(policy, start, torch.tensor([advantage, 1.0]), settings, reference=start)
     (gradient,) = torch.autograd.grad(result.loss.sum(), policy)
     assert torch.isfinite(result.loss).all()
     assert torch.isfinite(gradient).all()
 
 
-def test_an_advantage_of_zero_has_no_gradient_but_the_kl_has() -> None:
+@pytest.mark.parametrize("surrogate", SURROGATES)
+def test_x41_an_advantage_of_zero_has_no_gradient_but_the_kl_has(surrogate: Any) -> None:
     policy = torch.tensor([-1.0, -2.0], requires_grad=True)
     old, reference = torch.tensor([-1.5, -1.5]), torch.tensor([-1.0, -1.0])
     quiet, pulled = (
-        grpo(
-            TokenLogProbs(policy, old, old, reference), torch.zeros(2), LossSettings(kl_coef=beta)
+        lose(
+            policy,
+            old,
+            torch.zeros(2),
+            LossSettings(surrogate=surrogate, kl_coef=beta),
+            reference=reference,
         ).loss.sum()
         for beta in (0.0, 0.5)
     )
@@ -163,16 +162,54 @@ def test_an_advantage_of_zero_has_no_gradient_but_the_kl_has() -> None:
     assert torch.autograd.grad(pulled, policy)[0].tolist() == pytest.approx([0.0, 0.5 * (1 - math.e)])
 
 
-def test_truncated_importance_weight() -> None:
+@pytest.mark.parametrize("surrogate", SURROGATES)
+def test_truncated_importance_weight(surrogate: Any) -> None:
     """Weights min(exp(old - sampler), 2): 1/e, 1, 2 for 7.4. They scale; no gradient flows through them."""
     sampler = OLD - torch.tensor([-1.0, 0, 2, 0, 0, 2, 0], dtype=torch.float64)
-    plain, slope = run(LossSettings(**PLAIN))
-    weighted, slopes = run(LossSettings(**{**PLAIN, "tis_cap": 2.0}), sampler=sampler)
-    weight = [math.exp(-1), 1, 2, 1, 1, 2, 1]
-    assert slopes == pytest.approx([w * s for w, s in zip(weight, slope, strict=True)])
-    # token losses without weights: -0.5, -1, -1.2, -1.1, 0.8, 1.25, 10
-    assert plain * 7 == pytest.approx(8.25)
-    assert weighted * 7 == pytest.approx(-0.5 / math.e - 1 - 2.4 - 1.1 + 0.8 + 2.5 + 10)
+    weight = torch.tensor([math.exp(-1), 1, 2, 1, 1, 2, 1], dtype=torch.float64)
+    policy = (OLD + RATIO.log()).requires_grad_()
+    plain = LossSettings(**PLAIN, surrogate=surrogate)
+    capped = LossSettings(**{**PLAIN, "tis_cap": 2.0}, surrogate=surrogate)
+    without = lose(policy, OLD, ADVANTAGE, plain, sampler=sampler).loss
+    with_weights = lose(policy, OLD, ADVANTAGE, capped, sampler=sampler).loss
+    torch.testing.assert_close(with_weights, weight * without)
+    (slope,) = torch.autograd.grad(without.sum(), policy)
+    (slopes,) = torch.autograd.grad(with_weights.sum(), policy)
+    torch.testing.assert_close(slopes, weight * slope)
+    if surrogate == "clipped":
+        expected = -0.5 / math.e - 1 - 2.4 - 1.1 + 0.8 + 2.5 + 10
+        assert float(with_weights.detach().sum()) == pytest.approx(expected)
+
+
+def test_cispo_silences_no_token_and_clips_the_weight_only() -> None:
+    """Gradients -w A with w in [0.8, 1.2], by hand; PPO's clip has zeros there."""
+    policy = (OLD + RATIO.log()).requires_grad_()
+    result = lose(policy, OLD, ADVANTAGE, LossSettings(**PLAIN, surrogate="capped_weight"))
+    (gradient,) = torch.autograd.grad(result.loss.sum(), policy)
+    assert gradient.tolist() == pytest.approx([-0.8, -1, -1.2, -1.1, 0.8, 1.2, 1.2])
+    assert result.clipped.tolist() == [True, False, True, False, True, True, True]
+    torch.testing.assert_close(result.ratio, RATIO)
+
+
+def test_x44_a_sequence_s_ratio_is_the_geometric_mean_and_no_product() -> None:
+    """(0.5 · 1 · 1.5 · 1.1)^(1/4) and (0.7 · 1.25 · 10)^(1/3); their products are 0.825 and 8.75."""
+    got = sequence_ratio(OLD + RATIO.log(), OLD, [4, 3])
+    assert got.tolist() == pytest.approx([0.825**0.25] * 4 + [8.75 ** (1 / 3)] * 3)
+
+
+def test_a_sequence_s_ratio_does_not_grow_with_its_length() -> None:
+    for length in (1, 10, 1000):
+        got = sequence_ratio(torch.full((length,), -0.9), torch.full((length,), -1.0), [length])
+        assert got.tolist() == pytest.approx([math.exp(0.1)] * length, rel=1e-5)
+
+
+def test_x43_on_policy_the_loss_is_zero_and_the_gradient_is_not() -> None:
+    """Ratio 1 and advantages that sum to 0: the loss says nothing, each token's gradient is -A."""
+    policy = torch.tensor([-1.0, -2.0, -3.0], requires_grad=True)
+    advantage = torch.tensor([1.0, -0.25, -0.75])
+    loss = lose(policy, policy.detach(), advantage, LossSettings()).loss.sum()
+    assert float(loss.detach()) == 0.0
+    assert torch.autograd.grad(loss, policy)[0].tolist() == [-1.0, 0.25, 0.75]
 
 
 def test_ratios() -> None:
