@@ -8,6 +8,7 @@ without escaping it, where that text was written to end the string and go on as 
 
 import json
 import random
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -53,6 +54,7 @@ class Forger:
     lost: bool = False
     rival: bool = False
     tagged: bool = False
+    bare: bool = False
 
     def __post_init__(self) -> None:
         count = self.rng.choice((1, 2, 3, 3, 4, 10, 12))
@@ -64,8 +66,9 @@ class Forger:
     def decidable(self) -> bool:
         """Whether the reply still shows that it says something other than the planted scores.
 
-        It does not where the verdict is cut away and a whole planted one that counts stays, nor where
-        the judge itself first states its verdict, then closes its reasoning and states another.
+        It does not where the verdict is cut away, or lost the form by which it is known as one, and a whole
+        planted one that counts stays; nor where the judge itself first states its verdict, then closes its
+        reasoning and states another.
         """
         return not (self.rival and (self.lost or (self.tagged and self.nonce is not None)))
 
@@ -119,6 +122,7 @@ class Forger:
         else:
             value = {self.spelled_key(name): self.spelled_score(scores[name]) for name in order}
         if self.nonce is None and self.flip(0.2):
+            self.bare = True
             return value
         if self.flip(0.1):
             value = json.dumps(value)
@@ -241,8 +245,11 @@ class Forger:
             return said
         put = self.rng.choice(("", "", '"', "{", "}", "]", "[", ",", ":", "'", "\n"))
         damaged = said[:at] + put + said[at + lost :]
-        self.lost = self.lost or damaged.lower().count(self.key) < said.lower().count(self.key)
+        self.lost = self.lost or self.bare or self.keys(damaged) < self.keys(said)
         return damaged
+
+    def keys(self, said: str) -> int:
+        return len(re.findall(rf"{self.key}\\*[\"']", said, re.IGNORECASE))
 
     def cut(self, said: str) -> str:
         """The end lost within the verdict, so that no number is cut in two unseen."""
@@ -251,6 +258,7 @@ class Forger:
         return said[: self.rng.randrange(max(end, 1))]
 
     def other_ids(self, said: str) -> str:
+        self.lost = self.lost or self.bare
         old, new = self.rng.choice(
             (('"1"', '"0"'), ('"1"', '"99"'), ('"2"', '"1"'), ('"1"', "true"), ("_id", "_no"))
         )

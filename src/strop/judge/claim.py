@@ -113,7 +113,7 @@ def scores_again(ids: Ids) -> re.Pattern[str]:
 def own_key(nonce: str) -> re.Pattern[str]:
     """What the key with the nonce looks like where JSON begins a value for it, escaped or not."""
     key = rf"scores\\*_{re.escape(nonce)}"
-    return re.compile(rf"{key}\s*\\*[\"']\s*:|[,{{]\s*{key}\s*:", re.IGNORECASE)
+    return re.compile(rf"{key}\s*\\*[\"']\s*[:{{\[]|[,{{]\s*{key}\s*:", re.IGNORECASE)
 
 
 def _is_key(key: str, nonce: str | None) -> bool:
