@@ -60,6 +60,36 @@ def test_none_only_centres(scores: list[float], expected: list[float]) -> None:
 @pytest.mark.parametrize(
     ("scores", "expected"),
     [
+        ([1, 0, 0, 1], [0.666667, -0.666667, -0.666667, 0.666667]),
+        ([1, 0, 0, 0], [1, -0.333333, -0.333333, -0.333333]),
+        ([0.9, 0.7, 0.4, 0.1], [0.5, 0.233333, -0.166667, -0.566667]),
+        # 8 / 7 of ±1/2, ±5/14, ±3/14, ±1/14
+        (EIGHT_RANKS, [4 / 7, 20 / 49, 12 / 49, 4 / 49, -4 / 49, -12 / 49, -20 / 49, -4 / 7]),
+    ],
+)
+def test_leave_one_out_gives_the_peers_rloo(scores: list[float], expected: list[float]) -> None:
+    got = advantages(scores, scale="none", leave_one_out=True).values
+    np.testing.assert_allclose(got, expected, atol=1e-6)
+
+
+def test_leave_one_out_is_the_mean_of_the_others_and_leaves_out_the_unscored() -> None:
+    got = advantages([0.9, None, 0.2, 0.4], scale="none", leave_one_out=True)
+    np.testing.assert_allclose(got.values, [0.9 - 0.3, 0, 0.2 - 0.65, 0.4 - 0.55], atol=1e-12)
+    assert advantages([0.5, 0.5], leave_one_out=True).values.tolist() == [0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("scores", "expected"),
+    [([0, 0.06, 0.06, 0.06], [-2, 2 / 3, 2 / 3, 2 / 3]), ([1, 0, 0, 0], [2, -2 / 3, -2 / 3, -2 / 3])],
+)
+def test_t30_leave_one_out_by_the_spread_stays_bounded(scores: list[float], expected: list[float]) -> None:
+    """By the spread of the others, peers give -3047 and ±1e6: the others agree, their spread is rounding."""
+    np.testing.assert_allclose(advantages(scores, leave_one_out=True).values, expected, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("scores", "expected"),
+    [
         (
             [0.9, 0.8, 0.5, 0.4, 0.3, 0.2, 0.1, 0.0],
             [0.5, 5 / 14, 3 / 14, 1 / 14, -1 / 14, -3 / 14, -5 / 14, -0.5],
@@ -76,14 +106,14 @@ def test_rank_is_centred_and_tie_averaged(scores: list[float], expected: list[fl
 @pytest.mark.parametrize(
     "scores", [[1 / 3] * 7, [0.1] * 3, [0.7] * 3, [0.98] * 15, [0.5, 0.5 + 1e-7], [0.0, 0.0]]
 )
-def test_a_tied_group_is_exactly_zero(scores: list[float], scale: str) -> None:
+def test_t29_a_tied_group_is_exactly_zero(scores: list[float], scale: str) -> None:
     got = advantages(scores, scale=scale)  # type: ignore[arg-type]
     assert got.dropped_reason == "tied"
     assert got.values.tolist() == [0.0] * len(scores)
     assert got.kept.all()
 
 
-def test_variance_is_two_pass() -> None:
+def test_t30_variance_is_two_pass() -> None:
     """A one-pass float32 variance gives -3047 here; by hand the leave-one-out twin is bounded by sqrt(3)."""
     got = advantages([0, 0.06, 0.06, 0.06]).values
     np.testing.assert_allclose(got, [-1.5, 0.5, 0.5, 0.5], atol=1e-12)
@@ -91,7 +121,7 @@ def test_variance_is_two_pass() -> None:
     np.testing.assert_allclose(shifted, got, atol=1e-6)
 
 
-def test_low_variance_is_blown_up_without_a_floor_and_held_by_one() -> None:
+def test_t31_low_variance_is_blown_up_without_a_floor_and_held_by_one() -> None:
     near_tie = [1, 1.00001]  # the peers' numbers are float32's, hence the tolerance
     np.testing.assert_allclose(advantages(near_tie, eps=VERL).values, [-0.6196, 0.6196], atol=2e-4)
     np.testing.assert_allclose(advantages(near_tie, eps=TRL).values, [-0.0467, 0.0467], atol=2e-4)
@@ -110,7 +140,7 @@ def test_the_floor_leaves_clear_groups_alone_and_shrinks_ranks_alike() -> None:
     np.testing.assert_allclose(near, [-0.05, 0.05], rtol=1e-9)
 
 
-def test_unscored_is_left_out_of_the_baseline() -> None:
+def test_x42_unscored_is_left_out_of_the_baseline() -> None:
     got = advantages([1, None, 0, 0, None, 1])
     np.testing.assert_allclose(got.values[[0, 2, 3, 5]], advantages([1, 0, 0, 1]).values)
     assert got.values[[1, 4]].tolist() == [0.0, 0.0]
@@ -155,3 +185,12 @@ def test_advantages_sum_to_zero_and_are_bounded(scores: list[float], scale: str)
     n = len(scores)
     assert abs(got.sum()) < 1e-9
     assert np.abs(got).max() <= (n - 1) / math.sqrt(n) + 1e-9
+    alone = advantages(scores, scale=scale, leave_one_out=True).values  # type: ignore[arg-type]
+    assert np.abs(alone).max() <= math.sqrt(n) + 1e-9
+
+
+def test_t32_scores_a_thousandth_apart_stay_apart() -> None:
+    """In bfloat16 0.871 and 0.872 are one number."""
+    got = advantages([0.871, 0.872])
+    assert got.dropped_reason is None
+    np.testing.assert_allclose(got.values, [-math.sqrt(0.5), math.sqrt(0.5)])

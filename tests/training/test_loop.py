@@ -142,6 +142,20 @@ def test_a_line_adds_up_and_puts_the_loss_last(tmp_path: Path) -> None:
     assert set(line["seconds"]) == set(STAGES)
     assert list(line)[-1] == "engine"
     assert list(line["engine"])[-1] == "loss"
+    assert set(line["engine"]) == {
+        "tokens",
+        "ratio",
+        "mismatch",
+        "clip_share",
+        "entropy",
+        "kl",
+        "grad_norm",
+        "learning_rate",
+        "loss",
+    }
+    assert line["engine"]["kl"] is None
+    assert all(value is not None for name, value in line["engine"].items() if name != "kl")
+    assert (line["tied_share"], line["unscored_share"]) == (0.0, 0.0)
 
 
 def test_turns_carry_the_version_that_was_published_before(tmp_path: Path) -> None:
@@ -289,6 +303,8 @@ def test_a_step_without_rows_updates_and_publishes_nothing(tmp_path: Path) -> No
     assert [line["updated"] for line in lines] == [False, True, False, True]
     assert lines[0]["skipped"] == "no trainable rows: 3 tied"
     assert lines[0]["published"] is None
+    assert (lines[0]["tied_share"], lines[1]["tied_share"]) == (1.0, 0.0)
+    assert set(lines[0]["engine"].values()) == {None}
     assert lines[0]["trained_tokens"] == 0 < lines[0]["sampled_tokens"]
     assert [line["published"]["version"] for line in lines if line["published"]] == [1, 2]
     assert plan.engine.info.policy_version == 2
@@ -346,7 +362,7 @@ def test_a_loss_that_is_not_finite_stops_before_the_update(tmp_path: Path) -> No
     plan = plan_for(tmp_path / "run")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plan.engine, "accumulate", lambda *_: {"loss": math.nan})
-        with pytest.raises(EngineError, match="loss not finite"):
+        with pytest.raises(EngineError, match=r"step 0: loss not finite.*inspect/update-0000\.jsonl"):
             asyncio.run(train(plan))
     assert isinstance(plan.engine, FakeEngine)
     assert not plan.engine.delta.any()
