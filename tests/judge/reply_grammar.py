@@ -249,7 +249,9 @@ class Forger:
         return damaged
 
     def keys(self, said: str) -> int:
-        return len(re.findall(rf"{self.key}\\*[\"']", said, re.IGNORECASE))
+        """How many keys and reasoning tags are whole."""
+        tags = sum(said.count(tag) for tag in {tag for pair in THOUGHTS for tag in pair})
+        return tags + len(re.findall(rf"{self.key}\\*[\"']", said, re.IGNORECASE))
 
     def cut(self, said: str) -> str:
         """The end lost within the verdict, so that no number is cut in two unseen."""
