@@ -18,7 +18,7 @@ ROWS, WIDTH, CAP = 6, 9, 2.0
 
 @dataclass(frozen=True)
 class Drawn:
-    """Log-probs [ROWS, WIDTH] under four policies, a mask with holes as of tool results, a row's advantage."""
+    """Log-probs [ROWS, WIDTH] of four policies, a mask with holes, and the rows' advantages."""
 
     policy: Tensor
     old: Tensor
@@ -43,13 +43,9 @@ def draw(seed: int) -> Drawn:
     arrays = [policy, near[0], near[0] + rng.normal(0, 0.6, policy.shape), near[2]]
     return Drawn(*map(torch.tensor, arrays), torch.tensor(mask), torch.tensor(rng.normal(0, 1, ROWS)))
 
-    def weights(self) -> Tensor:
-        """Importance weights of the old policy against the sampler, capped."""
-        return (self.old - self.sampler).exp().clamp(max=CAP)
-
 
 def ours(drawn: Drawn, settings: LossSettings) -> tuple[float, Tensor]:
-    """The same of ours, which sees the sampled tokens only."""
+    """Our loss and its gradient by the log-probs, [ROWS, WIDTH]; it sees the sampled tokens only."""
     mask = drawn.mask
     rows = [make_row([9] * (WIDTH + 1), [0, *row], name=f"row {i}") for i, row in enumerate(mask.tolist())]
     lengths = mask.sum(1)

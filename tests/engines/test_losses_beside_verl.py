@@ -82,8 +82,9 @@ def test_loss_and_gradient_are_verls(
 
 @pytest.mark.parametrize("kind", ["k1", "k2", "k3"])
 def test_kl_estimates_are_verls(kind: Any) -> None:
+    """Up to 10, at which verl cuts k3."""
     drawn = draw(0)
-    got = kl_estimate(drawn.policy, drawn.reference, kind)
+    got = kl_estimate(drawn.policy, drawn.reference, kind).clamp(max=10)
     torch.testing.assert_close(got, verl.kl_penalty_forward(drawn.policy, drawn.reference, kind))
 
 
