@@ -72,10 +72,10 @@ def write_model(folder: Path, seed: int = 0, **changes: Any) -> Path:
 
 
 def transformers_logits(model: Any, ids: Sequence[int]) -> torch.Tensor:
-    """[T, V] of one row alone by transformers' own attention, whatever attention the model is set to."""
+    """[T, V] of one row alone by the model's own plain attention, whatever attention the model is set to."""
     base = model.get_base_model()
     chosen = base.config._attn_implementation
-    base.set_attn_implementation("sdpa")
+    base.set_attn_implementation("eager")
     logits: torch.Tensor = model(input_ids=torch.tensor([list(ids)])).logits[0]
     base.set_attn_implementation(chosen)
     return logits

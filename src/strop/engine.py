@@ -21,13 +21,17 @@ Objective = Literal["policy", "supervised"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineInfo:
-    """What an engine is: model name, device, compute dtype, vocabulary size, served version."""
+    """What an engine is: model name, device, compute dtype, vocabulary size, served version.
+
+    `notes` say in a line each what this model makes slow and why.
+    """
 
     model: str
     device: str
     dtype: str
     vocab_size: int
     policy_version: int
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,43 +1,16 @@
-"""Tree packing against brute force, and against transformers run on each row alone."""
+"""Tree packing against brute force."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
-from transformers import (
-    Gemma2Config,
-    Gemma2ForCausalLM,
-    LlamaConfig,
-    LlamaForCausalLM,
-    MistralConfig,
-    MistralForCausalLM,
-    Qwen2Config,
-    Qwen2ForCausalLM,
-)
 
-from local_model import SIZES, make_row, transformers_logits
-from strop.engines.local import tree_attention
-from strop.engines.local.learner import Learner, LearnerSettings
+from local_model import make_row
 from strop.engines.local.tree import Pack, pack
-from strop.engines.local.weights import LoraShape, adapted, adapter_tensors
 from strop.trajectory.tokens import Row
-
-pytestmark = pytest.mark.usefixtures("one_thread")
-
-FAMILIES: dict[str, Callable[[], Any]] = {
-    "llama": lambda: LlamaForCausalLM(LlamaConfig(**SIZES)),
-    "qwen2": lambda: Qwen2ForCausalLM(Qwen2Config(**SIZES)),
-    "sliding": lambda: MistralForCausalLM(MistralConfig(**SIZES, sliding_window=3)),
-    "mixed": lambda: Qwen2ForCausalLM(
-        Qwen2Config(**SIZES, use_sliding_window=True, sliding_window=3, max_window_layers=1)
-    ),
-}
 
 
 @st.composite
@@ -125,82 +98,3 @@ def test_nothing_to_predict_is_nothing_to_compute() -> None:
 def test_a_sampled_token_without_a_prompt_is_refused() -> None:
     with pytest.raises(AssertionError, match="needs a token before it"):
         pack([make_row([1, 2], [1, 1])], 10)
-
-
-STEM = [5, 9, 2, 7, 7, 1]
-ROWS = [
-    make_row([*STEM, 3, 4, 8, 6, 11], [0] * 6 + [1, 1, 0, 1, 1]),
-    make_row([*STEM, 3, 4, 9, 9, 12, 13], [0] * 6 + [1, 1, 0, 0, 1, 1]),
-    make_row([*STEM, 3, 4, 8, 6, 11], [0] * 6 + [1, 1, 0, 1, 1]),
-    make_row([*STEM, 3], [0] * 6 + [1]),
-    make_row([20, 21, 22, 23], [0, 1, 1, 1], temperature=0.7),
-    make_row([*STEM, 3, 4, 8, 6, 11], [0] * 6 + [1, 1, 0, 1, 1], temperature=0.7),
-]
-WEIGHTS = [1.0, -0.7, 0.4, 2.0, -1.3, 0.9]
-
-
-def learner(family: str, max_tokens: int) -> Learner:
-    torch.manual_seed(3)
-    model = adapted(FAMILIES[family]().eval().requires_grad_(False), LoraShape(rank=4), None, seed=1)
-    with torch.no_grad():
-        for parameter in adapter_tensors(model, "policy").values():
-            parameter.add_(0.05 * torch.randn(parameter.shape))
-    return Learner(model, LearnerSettings(micro_batch_tokens=max_tokens))
-
-
-def alone(own: Learner, row: Row) -> Tensor:
-    """The row through transformers' own forward, causal mask and all."""
-    logits = transformers_logits(own.model, row.ids.tolist()) / row.temperature
-    logp = torch.log_softmax(logits, dim=-1)
-    where = np.flatnonzero(row.mask)
-    return logp[where - 1, row.ids[where]]
-
-
-def gradients(own: Learner) -> Tensor:
-    return torch.cat([p.grad.flatten() for p in own.parameters if p.grad is not None])
-
-
-@pytest.mark.parametrize("max_tokens", [1000, 20, 12, 3])
-@pytest.mark.parametrize("family", ["llama", "qwen2"])
-def test_packed_is_unpacked(family: str, max_tokens: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Log-probs and gradients, with duplicates, nested rows, split packs and rows too long for a pack."""
-    monkeypatch.setattr("strop.engines.local.learner.SCORED_TOKENS", 1)
-    check_packed_is_unpacked(learner(family, max_tokens))
-
-
-@pytest.mark.parametrize("family", ["sliding", "mixed"])
-def test_a_window_is_counted_along_the_row(family: str) -> None:
-    """Layers that see the last three tokens only: of the row, not of the pack."""
-    own = learner(family, 1000)
-    assert own.model.get_base_model().config.sliding_window == 3
-    check_packed_is_unpacked(own)
-
-
-@pytest.mark.parametrize("family", list(FAMILIES))
-def test_a_model_that_takes_masks_only_gets_a_mask(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tree_attention, "install", lambda model: False)
-    own = learner(family, 1000)
-    assert own.model.get_base_model().config._attn_implementation == "sdpa"
-    check_packed_is_unpacked(own)
-
-
-def test_attention_that_branches_cannot_do_is_left_to_the_model() -> None:
-    """Gemma 2 caps its attention scores; GPT-OSS has sinks: both arrive as arguments."""
-    small = {**SIZES, "head_dim": 16, "query_pre_attn_scalar": 16, "attn_logit_softcapping": 50.0}
-    model = Gemma2ForCausalLM(Gemma2Config(**small))
-    before = model.config._attn_implementation
-    assert not tree_attention.install(model)
-    assert model.config._attn_implementation == before
-
-
-def check_packed_is_unpacked(own: Learner) -> None:
-    for row, got in zip(ROWS, own.score(ROWS, "policy"), strict=True):
-        expected = alone(own, row).detach().double().numpy()
-        np.testing.assert_allclose(got.logprobs, expected, rtol=0, atol=1e-5)
-    own.accumulate(ROWS, WEIGHTS, "supervised")
-    packed = gradients(own)
-    own.forget()
-    torch.stack([-w * alone(own, row).sum() for w, row in zip(WEIGHTS, ROWS, strict=True)]).sum().backward()
-    plain = gradients(own)
-    assert len(plain) == len(packed) > 0
-    assert float((packed - plain).norm() / plain.norm()) < 1e-4

@@ -27,6 +27,16 @@ class UnsupportedAttention(Exception):
     """The model asks its attention for something that slots cannot do."""
 
 
+class Scores(NamedTuple):
+    """How a product of query and key becomes a score: s · scaling, then cap · tanh(s / cap), as Gemma 2 does.
+
+    None is no cap.
+    """
+
+    scaling: float
+    cap: float | None = None
+
+
 class _Target(NamedTuple):
     """The tokens of a batch that go into one chunk: which they are, and where they go."""
 
@@ -67,6 +77,10 @@ class Placement:
         self.chunks = -(-(max(self.starts) + self.length) // CHUNK)
         self._aligned = list(self.slots) == list(range(len(self.slots)))
         self._targets = [self._target(chunk) for chunk in range(min(self.starts) // CHUNK, self.chunks)]
+
+    def windows(self) -> set[int | None]:
+        """The windows that layers have asked for so far; None: all before."""
+        return set(self._masks)
 
     def write(self, layer: int, key: Tensor, value: Tensor) -> None:
         """Put new keys and values, [R, kv_heads, T, head_dim], into their slots."""
@@ -116,23 +130,27 @@ def slot_attention(
     scaling: float,
     placement: Placement | None = None,
     sliding_window: int | None = None,
+    softcap: float | None = None,
     **asked: Any,
 ) -> tuple[Tensor, None]:
     """Attention of [R, heads, T, head_dim] queries over their slots; returns [R, T, heads, head_dim].
 
-    Raises UnsupportedAttention where the model asks for more than causal or sliding-window attention.
+    Raises UnsupportedAttention where the model asks for more than causal or sliding-window attention,
+    with capped scores or without.
     """
     refuse_more(asked, attention_mask)
     if placement is None:
         raise UnsupportedAttention("attention without slots")
     layer = module.layer_idx
     assert isinstance(layer, int)
-    return attend(layer, query, key, value, placement, scaling=scaling, window=sliding_window), None
+    scores = Scores(scaling, softcap)
+    return attend(layer, query, key, value, placement, scores=scores, window=sliding_window), None
 
 
 def refuse_more(asked: Mapping[str, Any], attention_mask: Tensor | None) -> None:
     """Raise UnsupportedAttention where a model brings a mask or asks for what is none of HARMLESS."""
-    extra = sorted(name for name, wish in asked.items() if wish is not None and name not in HARMLESS)
+    wishes = {name for name, wish in asked.items() if wish is not None and wish is not False}
+    extra = sorted(wishes - HARMLESS)
     if attention_mask is not None or extra:
         raise UnsupportedAttention(", ".join(extra) or "a mask of its own")
 
@@ -144,7 +162,7 @@ def attend(
     value: Tensor,
     placement: Placement,
     *,
-    scaling: float,
+    scores: Scores,
     window: int | None,
 ) -> Tensor:
     """Write keys and values [R, kv_heads, T, head_dim] into their slots and let the queries attend.
@@ -158,18 +176,22 @@ def attend(
     )
     mask = placement.mask(window, query.dtype, query.shape[1] // key.shape[1])
     if placement.length > SHORT:
-        return folded_attention(query, torch.cat(keys, 2), torch.cat(values, 2), mask, scaling)
-    folded = (query * scaling).reshape(query.shape[0], key.shape[1], -1, query.shape[3])
-    out = _decode(folded, keys, values, mask[..., placement.seen_whole(window) :])
+        return folded_attention(query, torch.cat(keys, 2), torch.cat(values, 2), mask, scores)
+    folded = (query * scores.scaling).reshape(query.shape[0], key.shape[1], -1, query.shape[3])
+    out = _decode(folded, keys, values, mask[..., placement.seen_whole(window) :], scores.cap)
     return out.reshape(query.shape).transpose(1, 2)
 
 
-def _decode(query: Tensor, keys: Sequence[Tensor], values: Sequence[Tensor], mask: Tensor) -> Tensor:
+def _decode(
+    query: Tensor, keys: Sequence[Tensor], values: Sequence[Tensor], mask: Tensor, cap: float | None
+) -> Tensor:
     """[R, kv_heads, queries of one key head, head_dim], scaled, over chunks of keys and values.
 
     `mask` is of the last keys; all before them are seen.
     """
     scores = torch.cat([_product(query, chunk.transpose(2, 3)) for chunk in keys], -1)
+    if cap is not None:
+        scores = torch.tanh(scores / cap) * cap
     scores[..., scores.shape[-1] - mask.shape[-1] :] += mask
     # In the number format of the scores: softmax computes in float32 inside and rounds once.
     weights = torch.split(torch.softmax(scores, dim=-1), [chunk.shape[2] for chunk in values], -1)
@@ -188,14 +210,19 @@ def _product(rows: Tensor, held: Tensor) -> Tensor:
     return torch.bmm(together, held[0]).view(heads, size, count, -1).transpose(0, 1)
 
 
-def folded_attention(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor, scaling: float) -> Tensor:
+def folded_attention(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor, scores: Scores) -> Tensor:
     """[R, T, heads, head_dim] for queries [R, heads, T, head_dim] over keys [R, kv_heads, m, head_dim].
 
     The queries of one key head are one block, so that keys and values are not repeated; `mask` is of
     that block and broadcasts to [R, kv_heads, repeats · T, m].
     """
     folded = query.reshape(query.shape[0], keys.shape[1], -1, query.shape[3])
-    out = F.scaled_dot_product_attention(folded, keys, values, attn_mask=mask, scale=scaling)
+    if scores.cap is None:
+        out = F.scaled_dot_product_attention(folded, keys, values, attn_mask=mask, scale=scores.scaling)
+    else:
+        products = folded @ keys.transpose(2, 3) * scores.scaling
+        capped = torch.tanh(products / scores.cap) * scores.cap + mask
+        out = torch.softmax(capped, dim=-1) @ values
     return out.reshape(query.shape).transpose(1, 2)
 
 

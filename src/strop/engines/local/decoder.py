@@ -12,8 +12,10 @@ from torch import Tensor
 from strop.engines.local import attention
 from strop.engines.local.attention import Placement
 from strop.engines.local.halves import side_by_side
+from strop.engines.local.layers import foreign_layers, windows
 from strop.engines.local.lean import Batch, LeanLlama, agrees, lean_for
 from strop.engines.local.slots import Bank, CacheShape, Slot, shared_chunks
+from strop.errors import in_one_line
 
 PIECE = 2048
 BLOCK = 128
@@ -31,6 +33,8 @@ class Decoder(Protocol):
     """What a lane needs of a model."""
 
     vocab_size: int
+    note: str | None
+    """What is slow with this model and why; None: nothing."""
 
     def bank(self, slots: int) -> Bank:
         """Empty slots of this model's shape."""
@@ -60,6 +64,9 @@ class SlotDecoder:
         self.vocab_size = int(model.get_input_embeddings().weight.shape[0])
         self.device = model.device
         attention.install(model)
+        self.note: str | None = None
+        self.windows: set[int | None] = set()
+        """The windows that layers have asked for in passes that the model itself made; None: all before."""
         self._lean: LeanLlama | None = None
 
     def bank(self, slots: int) -> Bank:
@@ -95,8 +102,7 @@ class SlotDecoder:
     def quicken(self) -> None:
         """From now on take the lean pass, if there is one and it gives what the model itself gives."""
         lean = lean_for(self.model)
-        # From all over the vocabulary: its first ids are control tokens, where bfloat16 is nats off.
-        ids = [self.vocab_size * part // 9 for part in range(1, 9)]
+        ids = _spread(self.vocab_size)
 
         def probe() -> Batch:
             bank = self.bank(1)
@@ -129,20 +135,23 @@ class SlotDecoder:
         return Batch(ids, placement, _real(pieces, longest, self.device))
 
     def _forward(self, module: Any, batch: Batch, **options: Any) -> Any:
-        return module(
+        output = module(
             input_ids=batch.ids,
             position_ids=batch.placement.positions,
             use_cache=False,
             placement=batch.placement,
             **options,
         )
+        self.windows |= batch.placement.windows()
+        return output
 
 
 class RecomputingDecoder:
     """The plain way, for a model whose attention cannot use slots: every step reads everything again."""
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, note: str | None = None) -> None:
         self.model = model.eval()
+        self.note = note
         self.vocab_size = int(model.get_input_embeddings().weight.shape[0])
 
     def bank(self, slots: int) -> Bank:
@@ -162,35 +171,47 @@ class RecomputingDecoder:
             yield self.model(input_ids=ids, use_cache=False).logits[0, -len(row) :].float()
 
 
-def decoder_for(model: Any, name: str) -> Decoder:
+def decoder_for(model: Any) -> Decoder:
     """A decoder over slots where the model allows it, else the plain one, with a warning."""
     own = model.config._attn_implementation
-    reason = "its attention cannot be chosen"
-    if model._supports_attention_backend:
-        decoder = SlotDecoder(model)
-        try:
-            if _uses_slots(decoder):
-                decoder.quicken()
-                return decoder
-        except attention.UnsupportedAttention as refusal:
-            reason = f"its attention asks for {refusal}"
-        model.set_attn_implementation(own)
-    warnings.warn(
-        f"{name}: {reason}, so it is decoded without a cache, which is slow", RuntimeWarning, stacklevel=3
-    )
-    return RecomputingDecoder(model)
+    decoder = _slotted(model)
+    if isinstance(decoder, SlotDecoder):
+        decoder.quicken()
+        return decoder
+    model.set_attn_implementation(own)
+    note = f"{model.config.model_type}: {decoder}, so it is decoded without a cache, which is slow"
+    warnings.warn(note, RuntimeWarning, stacklevel=3)
+    return RecomputingDecoder(model, note)
 
 
 @torch.inference_mode()
-def _uses_slots(decoder: SlotDecoder) -> bool:
-    """Whether every layer writes its keys into the slots."""
-    bank = decoder.bank(1)
-    slot = bank.take([1, 1, 1], None)
-    assert slot is not None
-    decoder.fill(bank, [Piece(slot, [1, 1])])
-    for _ in decoder.step(bank, [slot], [[1]]):
-        pass
-    return all(bool(layer.keys[0][0, :, :3].any(dim=-1).all()) for layer in bank.layers)
+def _slotted(model: Any) -> SlotDecoder | str:
+    """A decoder over slots that gives what the model itself gives, or why there is none."""
+    config = model.config.get_text_config()
+    foreign = foreign_layers(config)
+    if foreign is not None or not model._supports_attention_backend:
+        return foreign or "its attention cannot be chosen"
+    ids = _spread(int(model.get_input_embeddings().weight.shape[0]))
+    expected = model(input_ids=torch.tensor([ids], device=model.device), use_cache=False).logits[:, -1]
+    try:
+        decoder = SlotDecoder(model)
+        bank = decoder.bank(1)
+        slot = bank.take(ids, None)
+        assert slot is not None
+        decoder.fill(bank, [Piece(slot, ids[:-1])])
+        (logits,) = decoder.step(bank, [slot], [ids[-1:]])
+    except attention.UnsupportedAttention as refusal:
+        return f"its attention asks for {refusal}"
+    except Exception as error:  # noqa: BLE001 any model's own code, over keys and values it may not expect
+        return f"its keys and values do not fit in slots ({in_one_line(error)})"
+    if decoder.windows != set(windows(config).values()):
+        return "its attention is not told of its sliding window"
+    return decoder if agrees(logits, expected) else "attention over slots gives other logits"
+
+
+def _spread(vocabulary: int) -> list[int]:
+    """From all over the vocabulary: its first ids are control tokens, where bfloat16 is nats off."""
+    return [vocabulary * part // 9 for part in range(1, 9)]
 
 
 def _cache_shape(model: Any) -> CacheShape:

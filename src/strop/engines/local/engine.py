@@ -121,6 +121,7 @@ class LocalEngine:
             dtype=str(self._base.dtype).removeprefix("torch."),
             vocab_size=int(self._base.config.vocab_size),
             policy_version=self._version,
+            notes=tuple(note for note in (self.learner.note, *self.sampler.notes) if note is not None),
         )
 
     @property

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from strop.engines.local.attention import Placement, attend
+from strop.engines.local.attention import Placement, Scores, attend
 
 KINDS = ("llama", "qwen2", "mistral")
 TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.6}
@@ -53,7 +53,7 @@ class LeanLlama:
         self.heads, self.kv_heads = config.num_attention_heads, config.num_key_value_heads
         self.width = body.layers[0].self_attn.head_dim
         self.epsilon = config.rms_norm_eps
-        self.scaling = body.layers[0].self_attn.scaling
+        self.scores = Scores(body.layers[0].self_attn.scaling)
         self._embed, self._norm = body.embed_tokens.weight, body.norm.weight
         self._head = model.get_output_embeddings().weight
         self._rotary = body.rotary_emb
@@ -102,7 +102,7 @@ class LeanLlama:
         turned = torch.addcmul(turned * cos, torch.cat((-high, low), dim=-1), sin).transpose(1, 2)
         query, key = torch.split(turned, [self.heads, self.kv_heads], dim=1)
         value = value.transpose(1, 2)
-        seen = attend(index, query, key, value, batch.placement, scaling=self.scaling, window=window)
+        seen = attend(index, query, key, value, batch.placement, scores=self.scores, window=window)
         seen = seen.reshape(rows * length, -1)
         return seen if real is None else seen[real]
 

@@ -1,5 +1,6 @@
 """The learner: scores rows under policy and reference, accumulates the loss's gradient, steps."""
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -13,16 +14,17 @@ from peft import PeftModel
 from torch import Tensor
 
 from strop.engine import Adapter, Objective, Scored
-from strop.engines.local import tree_attention
 from strop.engines.local.halves import side_by_side
+from strop.engines.local.head import head_of
 from strop.engines.local.learning_rate import Schedule
 from strop.engines.local.losses.aggregation import shares
 from strop.engines.local.losses.ratio import probability_ratio
 from strop.engines.local.losses.token_loss import token_loss
 from strop.engines.local.losses.tokens import LossSettings, Tokens
 from strop.engines.local.memory import release
+from strop.engines.local.reading import Reader
 from strop.engines.local.readout import read_out, target_logprobs
-from strop.engines.local.tree import Pack, pack
+from strop.engines.local.tree import Pack
 from strop.engines.local.weights import adapter_tensors
 from strop.errors import EngineError, InputError
 from strop.trajectory.tokens import Row
@@ -54,7 +56,8 @@ class Learner:
     `on_policy` says whether the sampler serves the policy as it is now. While it does, the ratio that
     is clipped is 1, as what learner and sampler differ by is rounding, which the importance weight
     corrects. Once a step has moved the policy on, the sampler is the old policy and ratios are against
-    it, so that several steps on the same rows are clipped. Whoever publishes sets it back.
+    it, so that several steps on the same rows are clipped. Whoever publishes sets it back. `note` says
+    why shared prefixes are not shared with this model, also as a RuntimeWarning; None: they are.
     """
 
     def __init__(self, model: PeftModel, settings: LearnerSettings) -> None:
@@ -70,9 +73,12 @@ class Learner:
             foreach=True,
         )
         base = model.get_base_model()
-        self._along_branches = tree_attention.install(base)
-        self._body, self._head = base.get_decoder(), base.get_output_embeddings().weight
-        self.device = self._head.device
+        self._head = head_of(base)
+        self._reader = Reader(base)
+        self.note = self._reader.note
+        if self.note is not None:
+            warnings.warn(self.note, RuntimeWarning, stacklevel=2)
+        self.device = self._head.weight.device
         self.on_policy = True
         self._divisor = 0.0
         self._trained = {id(parameter) for parameter in self.parameters}
@@ -82,7 +88,7 @@ class Learner:
         self._check(rows)
         columns: list[NDArray[np.float64]] = [np.zeros((0, 4))] * len(rows)
         with self._using(adapter), torch.no_grad():
-            packs = pack(rows, max(SCORED_TOKENS, self.settings.micro_batch_tokens))
+            packs = self._reader.packs(rows, max(SCORED_TOKENS, self.settings.micro_batch_tokens))
             for two in _twos(packs, self.device):
                 for packed, read in zip(two, side_by_side(partial(self._read_pack, rows), two), strict=True):
                     for index, values in zip(packed.rows, read, strict=True):
@@ -107,7 +113,7 @@ class Learner:
         loss = self.settings.loss if objective == "policy" else LossSettings()
         share = shares(rows, loss)
         totals: dict[str, float] = {}
-        for packed in pack(rows, self.settings.micro_batch_tokens):
+        for packed in self._reader.packs(rows, self.settings.micro_batch_tokens):
             summary = self._summary(packed, rows, advantages, objective)
             summary["loss"] = summary["loss"] * self._per_token(packed, rows, share.weights)
             summary["loss"].sum().backward()  # type: ignore[no-untyped-call]
@@ -217,50 +223,15 @@ class Learner:
         )
         wanted = np.stack([np.concatenate(packed.predictor), np.concatenate(packed.target)])
         keys, index = np.unique(np.vstack([wanted, heat]), axis=1, return_inverse=True)
-        hidden = self._hidden(packed)[self._tensor(keys[0].astype(np.int64))]
+        hidden = self._reader.hidden(packed)[self._tensor(keys[0].astype(np.int64))]
         target, temperature = self._tensor(keys[1].astype(np.int64)), self._tensor(keys[2]).float()
         return hidden, self._tensor(index.reshape(-1)), target, temperature
-
-    def _hidden(self, packed: Pack) -> Tensor:
-        dtype = self._head.dtype
-        with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=dtype == torch.bfloat16):
-            output = self._body(
-                input_ids=self._tensor(packed.ids)[None],
-                position_ids=self._tensor(packed.positions)[None],
-                use_cache=False,
-                **self._attention(packed),
-            )
-        hidden: Tensor = output.last_hidden_state[0]
-        return hidden.to(dtype)
-
-    def _attention(self, packed: Pack) -> Mapping[str, Any]:
-        """How the body is told who sees whom: the tree's branches, or masks where it takes masks only."""
-        if self._along_branches:
-            return {"branches": tree_attention.branch_views(packed.branches, self.device)}
-        return {"attention_mask": self._masks(packed)}
-
-    def _masks(self, packed: Pack) -> Tensor | dict[str, Tensor]:
-        """Additive masks [1, 1, T, T]: one, or one a kind of layer where some see a sliding window only."""
-        visible, depth = self._tensor(packed.visible()), self._tensor(packed.positions)
-        config = self.model.get_base_model().config.get_text_config()
-        kinds = set(getattr(config, "layer_types", None) or ())
-        window = getattr(config, "sliding_window", None)
-        if window is None or kinds == {"full_attention"}:
-            return self._bias(visible)
-        near = self._bias(visible & (depth[:, None] - depth[None, :] < window))
-        if "full_attention" in kinds:
-            return {"full_attention": self._bias(visible), "sliding_attention": near}
-        return near
-
-    def _bias(self, visible: Tensor) -> Tensor:
-        bias = torch.zeros(visible.shape, dtype=self._head.dtype, device=self.device)
-        return bias.masked_fill_(~visible, torch.finfo(bias.dtype).min)[None, None]
 
     def _tensor(self, array: NDArray[Any]) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(array)).to(self.device)
 
     def _check(self, rows: Sequence[Row]) -> None:
-        vocabulary = self._head.shape[0]
+        vocabulary = self._head.weight.shape[0]
         for row in rows:
             if row.ids.size and not 0 <= row.ids.min() <= row.ids.max() < vocabulary:
                 raise InputError(

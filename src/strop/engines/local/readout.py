@@ -9,19 +9,21 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from strop.engines.local.head import Head, logits_of
+
 CHUNK = 128
 TOP_K = 20
 
 
 class _TargetLogProb(torch.autograd.Function):
-    """log softmax(h W^T / temperature)[target], with the gradient for h only: the head is frozen.
+    """log softmax(logits(h) / temperature)[target], with the gradient for h only: the head is frozen.
 
     Its second output, the entropy of the softmax, has no gradient.
     """
 
     @staticmethod
     def forward(
-        ctx: Any, hidden: Tensor, head: Tensor, target: Tensor, temperature: Tensor
+        ctx: Any, hidden: Tensor, head: Head, target: Tensor, temperature: Tensor
     ) -> tuple[Tensor, Tensor]:
         # The gradient of each log-prob, while its logits are at hand; backward only scales it.
         slope = torch.empty_like(hidden) if ctx.needs_input_grad[0] else None
@@ -36,8 +38,10 @@ class _TargetLogProb(torch.autograd.Function):
             entropy[part] = torch.bmm(minus[:, None], logits[:, :, None])[:, 0, 0]
             if slope is not None:
                 minus.scatter_add_(1, target[part, None], minus.new_ones((len(minus), 1)))
-                minus /= temperature[part, None]
-                slope[part] = (minus.to(head.dtype) @ head).to(hidden.dtype)
+                minus /= temperature[part, None] / head.scale
+                if head.cap is not None:
+                    minus *= _steepness(logits.add_(total), temperature[part], head.cap)
+                slope[part] = (minus.to(head.weight.dtype) @ head.weight).to(hidden.dtype)
         ctx.save_for_backward(slope)
         ctx.mark_non_differentiable(entropy)
         return out, entropy
@@ -48,9 +52,7 @@ class _TargetLogProb(torch.autograd.Function):
         return (grads[0][:, None] * slope).to(slope.dtype), None, None, None
 
 
-def target_logprobs(
-    hidden: Tensor, head: Tensor, target: Tensor, temperature: Tensor
-) -> tuple[Tensor, Tensor]:
+def target_logprobs(hidden: Tensor, head: Head, target: Tensor, temperature: Tensor) -> tuple[Tensor, Tensor]:
     """float32 [n] log-probs of `target` [n] given `hidden` [n, d], head weight [V, d], temperature [n] > 0.
 
     And float32 [n], the entropy in nats of the distribution each is from. The log-probs are
@@ -60,7 +62,7 @@ def target_logprobs(
 
 
 @torch.no_grad()
-def read_out(hidden: Tensor, head: Tensor, target: Tensor, temperature: Tensor) -> Tensor:
+def read_out(hidden: Tensor, head: Head, target: Tensor, temperature: Tensor) -> Tensor:
     """float32 [n, 4]: log-prob of the target, entropy, self-certainty, mean of the top-20 log-probs."""
     out = torch.empty(target.shape[0], 4, dtype=torch.float32, device=hidden.device)
     for part in _chunks(target.shape[0]):
@@ -73,8 +75,13 @@ def read_out(hidden: Tensor, head: Tensor, target: Tensor, temperature: Tensor) 
     return out
 
 
-def _logits(hidden: Tensor, head: Tensor, temperature: Tensor) -> Tensor:
-    return (hidden @ head.T).float() / temperature[:, None]
+def _logits(hidden: Tensor, head: Head, temperature: Tensor) -> Tensor:
+    return logits_of(hidden, head) / temperature[:, None]
+
+
+def _steepness(logits: Tensor, temperature: Tensor, cap: float) -> Tensor:
+    """d(cap · tanh(x / cap)) / dx = 1 - tanh²(x / cap), from the capped logits over temperature."""
+    return 1 - (logits * (temperature[:, None] / cap)).square_()
 
 
 def _chunks(count: int) -> list[slice]:

@@ -50,6 +50,13 @@ class LocalSampler:
         return self._closed is not None
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        """What is slow with the models served, each said once."""
+        with self._wake:
+            notes = [served.decoder.note for served in self._served.values()]
+        return tuple(dict.fromkeys(note for note in notes if note is not None))
+
+    @property
     def late(self) -> int:
         """How often a cohort went on without a session that had not asked in time."""
         return self._traffic.late
@@ -71,7 +78,7 @@ class LocalSampler:
         `slots`: most requests of one cohort that run at once. A model whose attention cannot be replaced
         is served without a cache, with a RuntimeWarning. Raises InputError for a name already taken.
         """
-        decoder = decoder_for(weights.to(self.device), name)
+        decoder = decoder_for(weights.to(self.device))
         served = Served(
             name=name,
             version=version,

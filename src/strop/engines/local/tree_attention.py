@@ -9,12 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from strop.engines.local.attention import UnsupportedAttention, folded_attention, refuse_more
+from strop.engines.local.attention import Scores, UnsupportedAttention, folded_attention, refuse_more
 from strop.engines.local.tree import Branch
 
 NAME = "strop_tree"
@@ -42,6 +41,10 @@ class BranchView:
             bias = torch.zeros(unseen.shape, dtype=dtype, device=unseen.device)
             self.masks[key] = bias.masked_fill_(unseen, torch.finfo(dtype).min).repeat(repeats, 1)
         return self.masks[key]
+
+    def windows(self) -> set[int | None]:
+        """The windows that layers have asked for so far; None: all before."""
+        return {window for window, _, _ in self.masks}
 
 
 def branch_views(branches: Sequence[Branch], device: torch.device) -> list[BranchView]:
@@ -74,22 +77,25 @@ def tree_attention(
     scaling: float,
     branches: Sequence[BranchView] | None = None,
     sliding_window: int | None = None,
+    softcap: float | None = None,
     **asked: Any,
 ) -> tuple[Tensor, None]:
     """Attention of [1, heads, T, head_dim] queries along their own paths; returns [1, T, heads, head_dim].
 
-    Raises UnsupportedAttention where the model asks for more than causal or sliding-window attention.
+    Raises UnsupportedAttention where the model asks for more than causal or sliding-window attention,
+    with capped scores or without.
     """
     del module
     refuse_more(asked, attention_mask)
     if branches is None:
         raise UnsupportedAttention("attention without a tree")
-    out = [_along(branch, query, key, value, scaling, sliding_window) for branch in branches]
+    scores = Scores(scaling, softcap)
+    out = [_along(branch, query, key, value, scores, sliding_window) for branch in branches]
     return torch.cat(out, dim=1), None
 
 
 def _along(
-    branch: BranchView, query: Tensor, key: Tensor, value: Tensor, scaling: float, window: int | None
+    branch: BranchView, query: Tensor, key: Tensor, value: Tensor, scores: Scores, window: int | None
 ) -> Tensor:
     if branch.seen is None:
         key, value = key[:, :, : branch.stop], value[:, :, : branch.stop]
@@ -97,28 +103,16 @@ def _along(
         key, value = key.index_select(2, branch.seen), value.index_select(2, branch.seen)
     mine = query[:, :, branch.start : branch.stop]
     mask = branch.mask(window, query.shape[1] // key.shape[1], query.dtype)
-    return folded_attention(mine, key, value, mask, scaling)
+    return folded_attention(mine, key, value, mask, scores)
 
 
-@torch.no_grad()
-def install(model: Any) -> bool:
-    """Make a transformers causal LM attend along branches; false, and left as it was, where it cannot.
+def install(model: Any) -> None:
+    """Make a transformers causal LM attend along branches: it runs with `branches` only from then on.
 
-    Without a mask function of the same name no mask is built. From then on the model runs with
-    `branches` only.
+    Without a mask function of the same name no mask is built. Raises UnsupportedAttention where the model
+    does not let its attention be chosen.
     """
-    own = model.config._attn_implementation
     if not model._supports_attention_backend:
-        return False
+        raise UnsupportedAttention("an attention that cannot be chosen")
     ALL_ATTENTION_FUNCTIONS.register(NAME, tree_attention)
     model.set_attn_implementation(NAME)
-    ids = torch.zeros((1, 2), dtype=torch.int64, device=model.device)
-    branch = Branch(start=0, stop=2, path=np.zeros(0, dtype=np.int64))
-    mixed = torch.autocast(model.device.type, dtype=torch.bfloat16, enabled=model.dtype == torch.bfloat16)
-    try:
-        with mixed:
-            model.get_decoder()(input_ids=ids, use_cache=False, branches=branch_views([branch], model.device))
-    except UnsupportedAttention:
-        model.set_attn_implementation(own)
-        return False
-    return True

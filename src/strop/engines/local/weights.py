@@ -11,12 +11,14 @@ from typing import Any, Literal
 
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
+from peft.tuners.lora.layer import ParamWrapper
 from peft.tuners.tuners_utils import BaseTunerLayer
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM
 
+from strop.engines.local.head import body_of
 from strop.errors import ModelError, in_one_line
 
 BEYOND_LORA = ("use_dora", "modules_to_save", "trainable_token_indices", "target_parameters", "lora_bias")
@@ -62,9 +64,7 @@ def _has_bf16() -> bool:
 def load_base(model: str | Path, dtype: torch.dtype, device: str) -> Any:
     """The bare causal LM, frozen, in eval mode. Raises ModelError where it cannot be read, or not whole."""
     try:
-        base, found = AutoModelForCausalLM.from_pretrained(
-            model, dtype=dtype, attn_implementation="sdpa", output_loading_info=True
-        )
+        base, found = AutoModelForCausalLM.from_pretrained(model, dtype=dtype, output_loading_info=True)
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise ModelError(f"{model}: cannot load this model: {in_one_line(error)}") from error
     if found["missing_keys"]:
@@ -135,6 +135,8 @@ def _quiet_peft() -> Iterator[None]:
     an error here, and of PEFT's own use of an old name in transformers."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Found missing adapter keys")
+        warnings.filterwarnings("ignore", message="fan_in_fan_out is set to False")
+        warnings.filterwarnings("ignore", message="The following rank_pattern keys did not match")
         warnings.filterwarnings("ignore", message="`is_gradient_checkpointing` is deprecated")
         yield
 
@@ -142,7 +144,10 @@ def _quiet_peft() -> Iterator[None]:
 def _refuse_beyond_decoder(model: PeftModel, where: str) -> None:
     """Logits are read with the base's own head, from the base's own embeddings: both stay without LoRA."""
     base = model.get_base_model()
-    decoder = {id(module) for module in base.get_decoder().modules()}
+    for name, layer in base.named_modules():
+        if isinstance(layer, ParamWrapper):
+            raise ModelError(f"{where}: {name}, experts, cannot carry a LoRA; name attention layers instead")
+    decoder = {id(module) for module in body_of(base).modules()}
     for name, layer in base.named_modules():
         if isinstance(layer, BaseTunerLayer) and (
             id(layer) not in decoder or isinstance(layer.get_base_layer(), nn.Embedding)
