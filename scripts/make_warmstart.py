@@ -23,6 +23,7 @@ from strop.engines.local.weights import LoraShape, adapted, load_base, pick_dtyp
 from strop.inference.chat import Chat
 from strop.seeds import derive, generator
 from strop.training.demonstrations import demonstration_rows
+from strop.training.warmstart import supervised_update
 from strop.trajectory.tokens import Row
 
 SEED = 11
@@ -123,9 +124,7 @@ def learn(learner: Learner, chat: Chat, habits: Habits, number: int) -> float:
         more_rows, more_weights = rows_of(scenario("warmstart", index), habits, chat)
         rows += more_rows
         weights += more_weights
-    metrics = learner.accumulate(rows, weights, "supervised")
-    learner.step()
-    return metrics["loss"]
+    return supervised_update(learner, rows, weights)["loss"]
 
 
 if __name__ == "__main__":

@@ -4,11 +4,13 @@ from strop.app.judge_file import JudgeJob, judge_file, show_prompts
 from strop.app.judge_replay import replay_file
 from strop.app.offline import grade, report
 from strop.app.serving import serve
+from strop.app.warmstart import WarmstartJob, warmstart
 from strop.app.whole_run import DemoOptions, demo, train
 
 __all__ = [
     "DemoOptions",
     "JudgeJob",
+    "WarmstartJob",
     "demo",
     "grade",
     "judge_file",
@@ -17,4 +19,5 @@ __all__ = [
     "serve",
     "show_prompts",
     "train",
+    "warmstart",
 ]

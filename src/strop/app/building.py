@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from strop.config import RunConfig
+from strop.config import LoraConfig, RunConfig, WarmstartSettings
 from strop.config.losses import LOSSES
 from strop.engines.opening import EmbeddedEngine, local, prepare
 from strop.rollout.limits import Limits
@@ -13,6 +13,7 @@ from strop.training.batch import AdvantageRule
 
 if TYPE_CHECKING:
     from strop.engines.local.learner import LearnerSettings
+    from strop.engines.local.weights import LoraShape
 
 
 def limits(config: RunConfig) -> Limits:
@@ -42,18 +43,12 @@ def engine(config: RunConfig) -> EmbeddedEngine:
     """The local engine with the policy of the run file on it. The caller closes it."""
     prepare()
     from strop.engines.local.engine import LocalConfig
-    from strop.engines.local.weights import LoraShape
 
     return local(
         LocalConfig(
             model=config.model.name,
             adapter=config.model.adapter,
-            lora=LoraShape(
-                rank=config.lora.rank,
-                alpha=config.lora.alpha,
-                targets=config.lora.targets,
-                first_layer=config.lora.first_layer,
-            ),
+            lora=lora_shape(config.lora),
             learner=learner(config),
             dtype=config.model.dtype,
             device=config.model.device,
@@ -61,6 +56,43 @@ def engine(config: RunConfig) -> EmbeddedEngine:
             max_length=config.model.max_length,
             seed=config.training.seed,
         )
+    )
+
+
+def warmstart_engine(settings: WarmstartSettings, start: Path | None, updates: int) -> EmbeddedEngine:
+    """The local engine with a policy that is to learn from demonstrations. The caller closes it."""
+    from strop.engines.local.engine import LocalConfig
+    from strop.engines.local.learner import LearnerSettings
+    from strop.engines.local.learning_rate import Schedule
+
+    how, model = settings.warmstart, settings.model
+    schedule = Schedule(shape=how.schedule, warmup=round(how.warmup * updates), updates=updates)
+    return local(
+        LocalConfig(
+            model=model.name,
+            adapter=start,
+            lora=lora_shape(settings.lora),
+            learner=LearnerSettings(
+                learning_rate=how.learning_rate,
+                schedule=schedule,
+                max_grad_norm=how.max_grad_norm,
+                micro_batch_tokens=how.micro_batch_tokens,
+            ),
+            dtype=model.dtype,
+            device=model.device,
+            slots=1,
+            max_length=model.max_length,
+            seed=how.seed,
+        )
+    )
+
+
+def lora_shape(config: LoraConfig) -> "LoraShape":
+    """Rank, scale and places of a fresh adapter."""
+    from strop.engines.local.weights import LoraShape
+
+    return LoraShape(
+        rank=config.rank, alpha=config.alpha, targets=config.targets, first_layer=config.first_layer
     )
 
 

@@ -48,6 +48,9 @@ DemoOrPath = Annotated[Annotated[str, Field(pattern=r"^demo:\w+$")] | Path, Befo
 CountOrPath = Annotated[Annotated[int, Field(ge=0)] | Path, BeforeValidator(_path)]
 """A whole number from 0, or a path, made absolute."""
 
+ShareOrPath = Annotated[Annotated[float, Field(ge=0, le=0.9)] | Path, BeforeValidator(_path)]
+"""A share from 0 to 0.9, or a path, made absolute."""
+
 SwitchOrPath = Annotated[bool | Path, BeforeValidator(_path)]
 """True, false, or a path, made absolute."""
 

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ValidationError
 
 from strop.config.explain import explain
 from strop.config.judge import JudgeConfig
-from strop.config.run import RunConfig
+from strop.config.run import RunConfig, WarmstartSettings
 from strop.errors import ConfigError
 
 Config = TypeVar("Config", bound=BaseModel)
@@ -33,6 +33,24 @@ def load(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
 def load_judge(path: Path) -> JudgeConfig:
     """The judge file at `path`: the keys of a run file's [judge] table. Raises ConfigError."""
     return _validate(JudgeConfig, _read(path), path)
+
+
+def load_warmstart(path: Path | None, overrides: Sequence[str] = ()) -> WarmstartSettings:
+    """Model, LoRA and warm start as a run file has them, or a file of these tables alone, or no file.
+
+    The run file's `model.adapter` is where the result is to go, so it is not what is started from.
+    Raises ConfigError.
+    """
+    data = {} if path is None else _read(path)
+    for text in overrides:
+        _override(data, text)
+    where = Path("warm start") if path is None else path
+    if "rollout" in data:
+        run = _validate(RunConfig, data, where, overrides)
+        found = WarmstartSettings(model=run.model, lora=run.lora, warmstart=run.warmstart)
+    else:
+        found = _validate(WarmstartSettings, data, where, overrides)
+    return found.model_copy(update={"model": found.model.model_copy(update={"adapter": None})})
 
 
 def _validate(kind: type[Config], data: dict[str, Any], path: Path, overrides: Sequence[str] = ()) -> Config:

@@ -8,6 +8,7 @@ from pydantic import BaseModel, BeforeValidator, Field, model_validator
 from strop.config.judge import STRICT, JudgeConfig, as_tuple
 from strop.config.losses import LOSSES, Aggregation, LossName, Off, Scale
 from strop.config.paths import AgentName, CountOrPath, DemoOrPath, FilePath, ModelName, Words
+from strop.config.warmstart import WarmstartConfig
 
 Dtype = Literal["auto", "float32", "bfloat16"]
 Device = Literal["auto", "cpu", "cuda", "mps"]
@@ -141,6 +142,23 @@ class EvaluationConfig(BaseModel):
 
     heldout: CountOrPath = Field(0, description="file of held-out scenarios, or how many to keep back")
     attempts: int = Field(1, ge=1, le=1024, description="attempts at each held-out scenario")
+    temperature: float | None = Field(
+        None,
+        ge=0,
+        le=2,
+        description="sampling temperature of these attempts, 0 for greedy; none: the agent's own",
+    )
+    every: int = Field(
+        0, ge=0, description="steps between two evaluations during training; 0: before and after it only"
+    )
+    patience: int = Field(
+        0, ge=0, description="evaluations in a row without a gain that end the training; 0: none do"
+    )
+    compared_groups: int = Field(
+        24,
+        ge=0,
+        description="held-out scenarios on which the judge compares the policy with the one before training",
+    )
     judged_groups: int = Field(
         24, ge=0, description="held-out scenarios whose attempts are judged, to audit both graders"
     )
@@ -168,4 +186,15 @@ class RunConfig(BaseModel):
     judge: JudgeConfig = Field(default_factory=JudgeConfig)
     training: TrainingConfig = Field(default_factory=TrainingConfig)
     evaluation: EvaluationConfig = Field(default_factory=EvaluationConfig)
+    warmstart: WarmstartConfig = Field(default_factory=WarmstartConfig)
     run: RunDirectory = Field(default_factory=RunDirectory)
+
+
+class WarmstartSettings(BaseModel):
+    """What a warm start reads of a run file."""
+
+    model_config = STRICT
+
+    model: ModelConfig = Field(default_factory=ModelConfig)
+    lora: LoraConfig = Field(default_factory=LoraConfig)
+    warmstart: WarmstartConfig = Field(default_factory=WarmstartConfig)

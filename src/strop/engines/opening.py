@@ -52,6 +52,14 @@ def local(config: "LocalConfig") -> EmbeddedEngine:
     return LocalEngine(config)
 
 
+def tokenizer(model: str) -> Tokenizer:
+    """A model's tokenizer, without its weights. Raises ModelError where it cannot be had."""
+    from strop.engines.embedded import resolve_model
+    from strop.engines.local.tokenizer import HFTokenizer
+
+    return HFTokenizer.load(resolve_model(model))
+
+
 def prepare() -> None:
     """Settings that must stand before torch is loaded. Raises ModelError where it cannot be."""
     os.environ.setdefault(*_SPIN)

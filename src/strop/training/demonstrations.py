@@ -29,7 +29,8 @@ def demonstration_rows(
     made = rows(trajectory_id, turns)
     if learn is not None:
         made = [
-            _only(row, [i for i, turn in enumerate(turns) if turn.message_index in learn]) for row in made
+            restricted(row, [i for i, turn in enumerate(turns) if turn.message_index in learn])
+            for row in made
         ]
     if not any(row.mask.any() for row in made):
         raise InputError(f"demonstration {trajectory_id}: no assistant message to learn from")
@@ -74,7 +75,8 @@ def _turn(prompt: Sequence[int], reply: Sequence[int], index: int) -> Turn:
     )
 
 
-def _only(row: Row, turns: Collection[int]) -> Row:
+def restricted(row: Row, turns: Collection[int]) -> Row:
+    """The row with a mask on the tokens of these turns only, by their numbers in the trajectory."""
     return Row(
         trajectory_id=row.trajectory_id,
         ids=row.ids,
