@@ -83,6 +83,7 @@ def test_apply_changes_the_score_and_nothing_else() -> None:
     assert [t.score for t in judged.trajectories] == [0.25, 1.0]
     assert tuple(replace(t, score=None) for t in judged.trajectories) == group().trajectories
     assert replace(judged, trajectories=group().trajectories) == group()
+    assert apply(group(), full(noise=0.03)).noise == 0.03
 
 
 def test_apply_writes_a_failure_as_unscored_never_as_zero() -> None:

@@ -369,6 +369,24 @@ def test_a_loss_that_is_not_finite_stops_before_the_update(tmp_path: Path) -> No
     assert plan.run.steps() == []
 
 
+@pytest.mark.parametrize(("ratio", "said"), [(0.896, 1), (1.2, 1), (0.999, 0)])
+def test_t17_a_sampler_that_is_not_the_policy_is_reported(tmp_path: Path, ratio: float, said: int) -> None:
+    """0.896 is what top_p = 0.8 gave elsewhere: the mass that was kept."""
+    plan = plan_for(tmp_path / "run", steps=1)
+    accumulate = plan.engine.accumulate
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plan.engine, "accumulate", lambda *a: {**accumulate(*a), "ratio": ratio})
+        asyncio.run(train(plan))
+    events = [event for event in plan.run.events() if event["kind"] == "sampler_disagrees"]
+    assert [(event["step"], event["ratio"]) for event in events] == [(0, ratio)] * said
+
+
+def test_a_sampler_that_is_the_policy_is_not_reported(tmp_path: Path) -> None:
+    plan = replace(plan_for(tmp_path / "run"), updates=3)
+    asyncio.run(train(plan))
+    assert [event for event in plan.run.events() if event["kind"] == "sampler_disagrees"] == []
+
+
 def test_cancelled_it_stops_between_stages_with_the_checkpoint_intact(
     tmp_path: Path, uninterrupted: End
 ) -> None:

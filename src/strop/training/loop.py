@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -18,6 +18,9 @@ from strop.training.judge_watch import JudgeWatch
 from strop.training.progress import OnProgress, StageClock, ignore
 from strop.training.resume import first_step
 from strop.trajectory.model import Group, Trajectory
+
+RATIO_BOUND = 0.05
+"""How far the mean ratio of learner to sampler may be from 1 while both are the same policy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +114,7 @@ def _update(plan: TrainPlan, step: int, batch: Batch) -> Update:
         kept = keep_for_inspection(plan.run, step, batch, str(error))
         plan.run.append_event("update_failed", step=step, reason=str(error), batch=kept.name)
         raise EngineError(f"step {step}: {error}; what it was given is in {kept}") from error
+    _note_disagreement(plan.run, step, parts[0])
     tokens = sum(part["tokens"] for part in parts)
     means = {
         name: sum(part[name] * part["tokens"] for part in parts) / tokens if tokens else 0.0
@@ -125,6 +129,19 @@ def _one_update(engine: Engine, batch: Batch, rows: slice) -> dict[str, float]:
     if unsound:
         raise EngineError(f"{', '.join(unsound)} not finite; lower the learning rate and resume")
     return {**learned, **engine.step()}
+
+
+def _note_disagreement(run: Run, step: int, first: Mapping[str, float]) -> None:
+    """An event where what was sampled is not what the served policy would sample.
+
+    Before its first update the policy is the one served, so that the mean ratio is 1 but for rounding. Where
+    it is not, an agent asked for a cut distribution (top_p below 1 gives the mass that was kept), or sampler
+    and learner are not one model; either way the update is biased.
+    """
+    ratio = first.get("ratio", 1.0)
+    if abs(ratio - 1) > RATIO_BOUND:
+        why = "does an agent set top_p? Otherwise sampler and learner differ"
+        run.append_event("sampler_disagrees", step=step, ratio=ratio, bound=RATIO_BOUND, hint=why)
 
 
 def _parts(rows: int, updates: int) -> list[slice]:
