@@ -44,7 +44,8 @@ def head_of(model: Any) -> Head:
     with torch.autocast(model.device.type, dtype=torch.bfloat16, enabled=model.dtype == torch.bfloat16):
         states = body_of(model)(input_ids=ids, use_cache=False).last_hidden_state[0]
         expected = model(input_ids=ids, use_cache=False).logits[0]
-    if not agrees(logits_of(states.to(head.weight.dtype), head), expected):
+    got = logits_of(states.to(head.weight.dtype), head).to(expected.dtype)
+    if not agrees(got, expected):
         raise ModelError(
             f"{config.model_type}: its logits are not its head's product with the hidden state, capped or "
             "scaled as its config says, so this model cannot be trained here"

@@ -14,6 +14,7 @@ from peft import PeftModel
 from torch import Tensor
 
 from strop.engine import Adapter, Objective, Scored
+from strop.engines.local.checkpointing import keep_inputs_only
 from strop.engines.local.halves import side_by_side
 from strop.engines.local.head import head_of
 from strop.engines.local.learning_rate import Schedule
@@ -38,7 +39,7 @@ class LearnerSettings:
     """Optimizer and memory: AdamW's rate, decay and betas, gradient norm bound, nodes a packed tree.
 
     `schedule` says what share of the rate each update has; None: all of it, unless a caller sets the
-    optimizer's own.
+    optimizer's own. `checkpointing`: see `checkpointing.keep_inputs_only`.
     """
 
     learning_rate: float = 1e-4
@@ -47,6 +48,7 @@ class LearnerSettings:
     betas: tuple[float, float] = (0.9, 0.99)
     max_grad_norm: float = 1.0
     micro_batch_tokens: int = 1024
+    checkpointing: bool = False
     loss: LossSettings = field(default_factory=LossSettings)
 
 
@@ -73,6 +75,8 @@ class Learner:
             foreach=True,
         )
         base = model.get_base_model()
+        if settings.checkpointing:
+            keep_inputs_only(base)
         self._head = head_of(base)
         self._reader = Reader(base)
         self.note = self._reader.note
