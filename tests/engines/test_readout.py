@@ -123,17 +123,26 @@ def test_nothing_asked_nothing_given() -> None:
 
 
 @pytest.mark.parametrize("count", [1, CHUNK + 3])
-@pytest.mark.parametrize("trained", [True, False])
-def test_the_entropy_beside_the_log_probs_is_that_of_the_read_out(count: int, trained: bool) -> None:
-    """And is a number only: nothing flows back from it."""
-    hidden, head, target, temperature = inputs(count)
-    _, entropy = target_logprobs(
-        hidden.clone().requires_grad_(trained), Head(weight=head), target, temperature
-    )
-    torch.testing.assert_close(
-        entropy, read_out(hidden, Head(weight=head), target, temperature)[:, 1], rtol=1e-5, atol=1e-5
-    )
+@pytest.mark.parametrize(
+    ("dtype", "most", "mean"), [(torch.float32, 1e-4, 1e-5), (torch.bfloat16, 0.2, 0.02)]
+)
+def test_the_entropy_beside_the_log_probs_is_that_of_the_read_out(
+    count: int, dtype: torch.dtype, most: float, mean: float
+) -> None:
+    """And is a number only: nothing flows back from it. In bfloat16 single ones are off by rounding."""
+    hidden, head, target, temperature = inputs(count, dtype)
+    _, entropy = target_logprobs(hidden.clone().requires_grad_(), Head(weight=head), target, temperature)
+    apart = entropy - read_out(hidden, Head(weight=head), target, temperature)[:, 1]
+    assert float(apart.abs().max()) < most
+    assert float(apart.mean().abs()) < (mean if count > 1 else most)
     assert not entropy.requires_grad
+
+
+def test_without_a_gradient_the_entropy_is_unknown() -> None:
+    hidden, head, target, temperature = inputs(3)
+    out, entropy = target_logprobs(hidden, Head(weight=head), target, temperature)
+    assert torch.isfinite(out).all()
+    assert torch.isnan(entropy).all()
 
 
 @pytest.mark.parametrize("count", [7, CHUNK + 3])

@@ -18,7 +18,7 @@ TOP_K = 20
 class _TargetLogProb(torch.autograd.Function):
     """log softmax(logits(h) / temperature)[target], with the gradient for h only: the head is frozen.
 
-    Its second output, the entropy of the softmax, has no gradient.
+    Its second output, the entropy of the softmax, has no gradient and is there only beside one.
     """
 
     @staticmethod
@@ -28,20 +28,23 @@ class _TargetLogProb(torch.autograd.Function):
         # The gradient of each log-prob, while its logits are at hand; backward only scales it.
         slope = torch.empty_like(hidden) if ctx.needs_input_grad[0] else None
         out = torch.empty(target.shape[0], dtype=torch.float32, device=hidden.device)
-        entropy = torch.empty_like(out)
+        entropy = torch.full_like(out, torch.nan)
         for part in _chunks(target.shape[0]):
             logits = _logits(hidden[part], head, temperature[part])
             total = logits.logsumexp(1, keepdim=True)
             out[part] = (logits.gather(1, target[part, None]) - total)[:, 0]
-            minus = logits.sub_(total).exp().neg_()
-            # The batched product has no [n, V] of its own. 0 times a far too unlikely log-prob stays 0.
-            entropy[part] = torch.bmm(minus[:, None], logits[:, :, None])[:, 0, 0]
-            if slope is not None:
-                minus.scatter_add_(1, target[part, None], minus.new_ones((len(minus), 1)))
-                minus /= temperature[part, None] / head.scale
-                if head.cap is not None:
-                    minus *= _steepness(logits.add_(total), temperature[part], head.cap)
-                slope[part] = (minus.to(head.weight.dtype) @ head.weight).to(hidden.dtype)
+            if slope is None:
+                continue
+            if head.cap is None:
+                slope[part] = _slope(logits.sub_(total).exp_(), head, target[part], temperature[part])
+                # Logits that are linear in h are h · slope above their mean under the softmax.
+                entropy[part] = (hidden[part].float() * slope[part].float()).sum(1) - out[part]
+            else:
+                steep = _steepness(logits, temperature[part], head.cap)
+                logp = logits.sub_(total)
+                likely = logp.exp()
+                entropy[part] = -torch.linalg.vecdot(likely, logp)
+                slope[part] = _slope(likely, head, target[part], temperature[part], steep)
         ctx.save_for_backward(slope)
         ctx.mark_non_differentiable(entropy)
         return out, entropy
@@ -55,7 +58,8 @@ class _TargetLogProb(torch.autograd.Function):
 def target_logprobs(hidden: Tensor, head: Head, target: Tensor, temperature: Tensor) -> tuple[Tensor, Tensor]:
     """float32 [n] log-probs of `target` [n] given `hidden` [n, d], head weight [V, d], temperature [n] > 0.
 
-    And float32 [n], the entropy in nats of the distribution each is from. The log-probs are
+    And float32 [n], the entropy in nats of the distribution each is from, where `hidden` wants a gradient
+    (nan where not): with a bfloat16 head single ones are 0.1 off, their mean hardly. The log-probs are
     differentiable in `hidden`, the entropy is not. n = 0 gives empty tensors.
     """
     return cast(tuple[Tensor, Tensor], _TargetLogProb.apply(hidden, head, target, temperature))  # type: ignore[no-untyped-call]
@@ -77,6 +81,18 @@ def read_out(hidden: Tensor, head: Head, target: Tensor, temperature: Tensor) ->
 
 def _logits(hidden: Tensor, head: Head, temperature: Tensor) -> Tensor:
     return logits_of(hidden, head) / temperature[:, None]
+
+
+def _slope(
+    likely: Tensor, head: Head, target: Tensor, temperature: Tensor, steep: Tensor | None = None
+) -> Tensor:
+    """d log-prob / d hidden, [n, d], from the softmax [n, V], which is overwritten."""
+    minus = likely.neg_()
+    minus.scatter_add_(1, target[:, None], minus.new_ones((len(minus), 1)))
+    minus /= temperature[:, None] / head.scale
+    if steep is not None:
+        minus *= steep
+    return minus.to(head.weight.dtype) @ head.weight
 
 
 def _steepness(logits: Tensor, temperature: Tensor, cap: float) -> Tensor:
