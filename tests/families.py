@@ -34,7 +34,7 @@ PACKED: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "gemma3": ("Gemma3TextConfig", {**HEADS, "sliding_window": WINDOW, "layer_types": MIXED}),
     "cohere": ("CohereConfig", {}),
     "granite": ("GraniteConfig", {"logits_scaling": 4.0, "embedding_multiplier": 3.0}),
-    "gpt2": ("GPT2Config", {"n_embd": 64, "n_layer": 2, "n_head": 4}),
+    "gpt2": ("GPT2Config", {"n_embd": 64, "n_layer": 2, "n_head": 4, "num_key_value_heads": 4}),
 }
 """Models whose rows are packed along branches. The windows are shorter than the rows of any test, and
 the soft caps so low that leaving them out shows."""
