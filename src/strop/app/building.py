@@ -77,6 +77,7 @@ def warmstart_engine(settings: WarmstartSettings, start: Path | None, updates: i
                 schedule=schedule,
                 max_grad_norm=how.max_grad_norm,
                 micro_batch_tokens=how.micro_batch_tokens,
+                checkpointing=model.checkpointing,
             ),
             dtype=model.dtype,
             device=model.device,
@@ -120,6 +121,7 @@ def learner(config: RunConfig) -> "LearnerSettings":
         schedule=Schedule(shape=training.schedule, warmup=training.warmup, updates=updates),
         max_grad_norm=training.max_grad_norm,
         micro_batch_tokens=training.micro_batch_tokens,
+        checkpointing=config.model.checkpointing,
         loss=loss,
     )
 

@@ -28,6 +28,9 @@ class ModelConfig(BaseModel):
     max_length: int = Field(
         2048, ge=16, le=1048576, description="tokens a conversation may have, replies included"
     )
+    checkpointing: bool = Field(
+        False, description="compute layers again backwards instead of keeping them: less memory, slower"
+    )
 
 
 class LoraConfig(BaseModel):
