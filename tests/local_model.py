@@ -59,6 +59,11 @@ def write_model(folder: Path, seed: int = 0, **changes: Any) -> Path:
     torch.manual_seed(seed)
     model = LlamaForCausalLM(LlamaConfig(**{**SIZES, **changes}, bos_token_id=1, eos_token_id=2))
     model.save_pretrained(folder)
+    return write_tokenizer(folder)
+
+
+def write_tokenizer(folder: Path) -> Path:
+    """Save a tokenizer of single letters with a chat template beside a model of 64 words."""
     words = {token: index for index, token in enumerate([*SPECIAL, *LETTERS])}
     backend = Tokenizer(WordLevel(words, unk_token="<unk>"))
     backend.pre_tokenizer = Split("", "isolated")

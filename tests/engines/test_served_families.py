@@ -2,13 +2,15 @@
 
 import asyncio
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
 from families import ALONE, EVERY, MASKED, PACKED, TARGETS, family
-from local_model import make_row
+from local_model import make_row, write_tokenizer
+from strop.engines.local.engine import LocalConfig, LocalEngine
 from strop.engines.local.learner import Learner, LearnerSettings
 from strop.engines.local.sampler import LocalSampler
 from strop.engines.local.weights import LoraShape, adapted, adapter_tensors, folded
@@ -89,3 +91,32 @@ def test_sampler_and_learner_agree_in_bfloat16(name: str, sampler: LocalSampler)
 def test_a_model_that_is_packed_is_served_from_slots(name: str, sampler: LocalSampler) -> None:
     opened(sampler, name)
     assert sampler.notes == ()
+
+
+@pytest.mark.parametrize(("name", "notes"), [("gemma2", 0), ("qwen3", 0), ("gpt_oss", 1), ("lfm2", 2)])
+def test_an_engine_trains_and_publishes_it_and_says_what_is_slow(
+    name: str, notes: int, tmp_path: Path
+) -> None:
+    """From files on disk to a published version whose probe holds; `info` names each slow half once."""
+    family(name, bos_token_id=1, eos_token_id=2).save_pretrained(tmp_path)
+    config = LocalConfig(
+        model=str(write_tokenizer(tmp_path)),
+        lora=LoraShape(rank=4, targets=TARGETS.get(name, "all-linear")),
+        learner=LearnerSettings(learning_rate=1e-2),
+        dtype="float32",
+        device="cpu",
+        slots=4,
+        max_length=200,
+    )
+    engine = LocalEngine(config)
+    try:
+        rows = sampled(engine.sampler)
+        assert engine.accumulate(rows, [1.0, -0.5, 0.3])["mismatch"] < BOUND[torch.float32]
+        assert engine.step()["grad_norm"] > 0
+        published = engine.publish()
+        assert published.version == 1
+        assert published.probe_gap < 1e-3 < (published.probe_separation or 0)
+        assert len(engine.info.notes) == notes
+        assert all(note.startswith(f"{name}: ") and "\n" not in note for note in engine.info.notes)
+    finally:
+        engine.close()
