@@ -72,6 +72,7 @@ def uses_figure(uses: Uses) -> str:
     shown = (
         ("success of the pick among 8", uses.select.results),
         ("right order of success and failure, one start", uses.order.results),
+        ("AUROC of success, all starts", uses.predict.results),
         ("first bad step named", uses.first.results),
     )
     panels = [_marks(estimates, title) for title, estimates in shown]

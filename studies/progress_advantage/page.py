@@ -190,7 +190,7 @@ def _aggregators(results: Results) -> str:
     ]
     header = ["tokens", "reading", "steps", "step: with A*", "right order inside a world"]
     n = results.aggregations[0].step.n
-    return f"## Ways to add up\n\n{filled(prose.AGGREGATORS.format(n=n))}\n{_table(header, rows)}"
+    return f"## Ways to add up\n\n{filled(prose.AGGREGATORS.format(n=n, beta=BETA))}\n{_table(header, rows)}"
 
 
 def _exactly(e: Estimate) -> str:

@@ -9,7 +9,7 @@ from studies.progress_advantage.desk import Choice
 from studies.progress_advantage.results import WITH_VALUE, Results
 from studies.progress_advantage.scores import CENTRED, GRADE, LOGPROB, STEP_VALUE
 from studies.progress_advantage.sweeps import CLIP
-from studies.progress_advantage.uses import Use
+from studies.progress_advantage.uses import RANDOM, Use
 
 
 def filled(text: str) -> str:
@@ -100,16 +100,16 @@ attempts are its own."""
     ),
     "author": (
         "Attempts by others",
-        filled("The optimum at β = 0.2 grades attempts that another policy made."),
+        filled(f"The optimum at β = {BETA:g} grades attempts that another policy made."),
     ),
 }
 
 CLIPPING = """Clip {clip:g} allows a ratio in [{low:g}, {high:g}] to the policy before the update, for which
-clip²/2 = {half:g} nats is the small-step estimate of its KL. It bounds one update, about, and not the way
-from the reference. *likest*: the β, among those of the table above, whose optimal advantage the log-ratio
-resembles most. """
+clip²/2 = {half:g} nats is the small-step estimate of its KL. It bounds one update, about (an action past
+the clip still moves as its rivals lose), and not the way from the reference. *likest*: the β, among those
+of the table above, whose optimal advantage the log-ratio resembles most. """
 
-AGGREGATORS = """{n} worlds, the optimum at β = 0.2. Only sums of tokens are the advantage of the step.
+AGGREGATORS = """{n} worlds, the optimum at β = {beta:g}. Only sums of tokens are the advantage of the step.
 "Aggregate of ratios" subtracts token by token, "difference of aggregates" aggregates each model first. """
 
 LIMITS = (
@@ -178,9 +178,14 @@ def _telescoping(results: Results) -> str:
 
 def _uses(results: Results) -> str:
     stochastic = results.uses[0]
-    rows = {"picked": stochastic.select, "order": stochastic.order, "predict": stochastic.predict}
+    rows = {
+        "success of the pick of 8": stochastic.select,
+        "pairs of one start in the right order": stochastic.order,
+        "AUROC over all": stochastic.predict,
+    }
     parts = [
-        f"{name} {shown(use.results[GRADE])} (log-prob {shown(use.results[LOGPROB])})"
+        f"{name} {shown(use.results[GRADE])} "
+        f"(log-prob {shown(use.results[LOGPROB])}, random {_bare(use.results[RANDOM])})"
         for name, use in rows.items()
     ]
     first = stochastic.first.results

@@ -169,4 +169,4 @@ def test_page_json_and_figures(monkeypatch):
     panels = ElementTree.fromstring(sweeps_figure(found))
     assert len([e for e in panels.iter() if e.get("class", "").startswith("line ")]) == 6 * 4
     marks = ElementTree.fromstring(uses_figure(found.uses[0]))
-    assert len([e for e in marks.iter() if e.get("class", "").startswith("mark ")]) == 8 + 7 + 9
+    assert len([e for e in marks.iter() if e.get("class", "").startswith("mark ")]) == 8 + 7 + 7 + 9
