@@ -99,20 +99,23 @@ class SlotDecoder:
             piece.slot.ids.extend(piece.ids)
 
     @torch.inference_mode()
-    def quicken(self) -> None:
-        """From now on take the lean pass, if there is one and it gives what the model itself gives."""
+    def quicken(self, expected: Tensor | None = None) -> bool:
+        """From now on take the lean pass, if there is one and it gives what the model itself gives.
+
+        `expected`: the model's own logits, [1, V], after `spread`; None: they are made here.
+        """
         lean = lean_for(self.model)
-        ids = _spread(self.vocab_size)
-
-        def probe() -> Batch:
-            bank = self.bank(1)
-            slot = bank.take(ids, None)
-            assert slot is not None
-            return self._placed(bank, [Piece(slot, ids)])
-
         if lean is not None:
-            own = self._forward(self.model, probe(), logits_to_keep=1).logits[:, -1]
-            self._lean = lean if agrees(lean.head(lean.hidden(probe())[-1:]), own) else None
+            if expected is None:
+                expected = self._forward(self.model, self._probe(), logits_to_keep=1).logits[:, -1]
+            self._lean = lean if agrees(lean.head(lean.hidden(self._probe())[-1:]), expected) else None
+        return self._lean is not None
+
+    def _probe(self) -> Batch:
+        ids, bank = spread(self.vocab_size), self.bank(1)
+        slot = bank.take(ids, None)
+        assert slot is not None
+        return self._placed(bank, [Piece(slot, ids)])
 
     def _halves(self, pieces: Sequence[Piece]) -> tuple[list[list[Piece]], list[int]]:
         """Pieces in two parts on a processor, short ones first, with the way back; in one elsewhere."""
@@ -176,7 +179,6 @@ def decoder_for(model: Any) -> Decoder:
     own = model.config._attn_implementation
     decoder = _slotted(model)
     if isinstance(decoder, SlotDecoder):
-        decoder.quicken()
         return decoder
     model.set_attn_implementation(own)
     note = f"{model.config.model_type}: {decoder}, so it is decoded without a cache, which is slow"
@@ -187,29 +189,35 @@ def decoder_for(model: Any) -> Decoder:
 @torch.inference_mode()
 def _slotted(model: Any) -> SlotDecoder | str:
     """A decoder over slots that gives what the model itself gives, or why there is none."""
-    config = model.config.get_text_config()
-    foreign = foreign_layers(config)
+    foreign = foreign_layers(model.config.get_text_config())
     if foreign is not None or not model._supports_attention_backend:
         return foreign or "its attention cannot be chosen"
-    ids = _spread(int(model.get_input_embeddings().weight.shape[0]))
-    expected = model(input_ids=torch.tensor([ids], device=model.device), use_cache=False).logits[:, -1]
+    ids = spread(int(model.get_input_embeddings().weight.shape[0]))
+    last = {"use_cache": False, "logits_to_keep": 1}
+    expected = model(input_ids=torch.tensor([ids], device=model.device), **last).logits[:, -1]
     try:
         decoder = SlotDecoder(model)
-        bank = decoder.bank(1)
-        slot = bank.take(ids, None)
-        assert slot is not None
-        decoder.fill(bank, [Piece(slot, ids[:-1])])
-        (logits,) = decoder.step(bank, [slot], [ids[-1:]])
-    except attention.UnsupportedAttention as refusal:
-        return f"its attention asks for {refusal}"
+        refusal = None if decoder.quicken(expected) else _refusal(decoder, ids, expected)
+    except attention.UnsupportedAttention as asked:
+        refusal = f"its attention asks for {asked}"
     except Exception as error:  # noqa: BLE001 any model's own code, over keys and values it may not expect
-        return f"its keys and values do not fit in slots ({in_one_line(error)})"
-    if decoder.windows != set(windows(config).values()):
+        refusal = f"its keys and values do not fit in slots ({in_one_line(error)})"
+    return refusal or decoder
+
+
+def _refusal(decoder: SlotDecoder, ids: list[int], expected: Tensor) -> str | None:
+    """Why a model's own pass over slots, in two parts, is not what it gives without; None: it is."""
+    bank = decoder.bank(1)
+    slot = bank.take(ids, None)
+    assert slot is not None
+    decoder.fill(bank, [Piece(slot, ids[:-1])])
+    (logits,) = decoder.step(bank, [slot], [ids[-1:]])
+    if decoder.windows != set(windows(decoder.model.config.get_text_config()).values()):
         return "its attention is not told of its sliding window"
-    return decoder if agrees(logits, expected) else "attention over slots gives other logits"
+    return None if agrees(logits, expected) else "attention over slots gives other logits"
 
 
-def _spread(vocabulary: int) -> list[int]:
+def spread(vocabulary: int) -> list[int]:
     """From all over the vocabulary: its first ids are control tokens, where bfloat16 is nats off."""
     return [vocabulary * part // 9 for part in range(1, 9)]
 
