@@ -14,6 +14,8 @@ from transformers import (
     MistralForCausalLM,
     Qwen2Config,
     Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
 )
 
 from local_model import SIZES as SMALL
@@ -26,6 +28,7 @@ FAMILIES: dict[str, Callable[[], Any]] = {
     "llama": lambda: LlamaForCausalLM(LlamaConfig(**SIZES)),
     "tied": lambda: LlamaForCausalLM(LlamaConfig(**SIZES, tie_word_embeddings=True)),
     "qwen2": lambda: Qwen2ForCausalLM(Qwen2Config(**SIZES)),
+    "qwen3": lambda: Qwen3ForCausalLM(Qwen3Config(**SIZES, head_dim=24)),
     "sliding": lambda: MistralForCausalLM(MistralConfig(**SIZES, sliding_window=50)),
 }
 
@@ -35,6 +38,9 @@ FAMILIES: dict[str, Callable[[], Any]] = {
 def test_steps_after_a_shared_prefix_equal_a_fresh_forward_pass(family: str) -> None:
     torch.manual_seed(1)
     model = FAMILIES[family]().eval()
+    for key, parameter in model.named_parameters():
+        if "norm" in key or "bias" in key:
+            parameter.add_(0.3 * torch.randn(parameter.shape))
     twin = FAMILIES[family]().eval()
     twin.load_state_dict(model.state_dict())
     decoder = SlotDecoder(model)

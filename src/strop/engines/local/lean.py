@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from strop.engines.local.attention import Placement, Scores, attend
 
-KINDS = ("llama", "qwen2", "mistral")
+KINDS = ("llama", "qwen2", "qwen3", "mistral")
 TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.6}
 """Nats. In bfloat16 both passes are up to 0.25 from float32; another architecture is off by several."""
 COMPARED = 5
@@ -24,11 +24,15 @@ COMPARED = 5
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """Weights of one block: `qkv` and `gate_up` are stacked by output."""
+    """Weights of one block: `qkv` and `gate_up` are stacked by output.
+
+    `head_norm` [heads + kv_heads, width]: Qwen 3 normalises queries and keys head by head.
+    """
 
     norm: Tensor
     qkv: Tensor
     qkv_bias: Tensor | None
+    head_norm: Tensor | None
     out: Tensor
     mlp_norm: Tensor
     gate_up: Tensor
@@ -86,23 +90,25 @@ class LeanLlama:
         batch: Batch,
     ) -> Tensor:
         mixed = F.linear(self._normed(flat, block.norm), block.qkv, block.qkv_bias)
-        flat = torch.addmm(flat, self._attended(index, mixed, turn, batch, block.window), block.out)
+        flat = torch.addmm(flat, self._attended(index, block, mixed, turn, batch), block.out)
         gate, up = F.linear(self._normed(flat, block.mlp_norm), block.gate_up).chunk(2, dim=-1)
         return torch.addmm(flat, F.silu(gate).mul_(up), block.down)
 
     def _attended(
-        self, index: int, mixed: Tensor, turn: Sequence[Tensor], batch: Batch, window: int | None
+        self, index: int, block: _Block, mixed: Tensor, turn: Sequence[Tensor], batch: Batch
     ) -> Tensor:
         (rows, length), (cos, sin), real = batch.ids.shape, turn, batch.real
         if real is not None:
             mixed = mixed.new_zeros((rows * length, mixed.shape[1])).index_copy_(0, real, mixed)
         heads = mixed.view(rows, length, self.heads + 2 * self.kv_heads, self.width)
         turned, value = torch.split(heads, [self.heads + self.kv_heads, self.kv_heads], dim=2)
+        if block.head_norm is not None:
+            turned = self._normed(turned, block.head_norm)
         low, high = turned.chunk(2, dim=-1)
         turned = torch.addcmul(turned * cos, torch.cat((-high, low), dim=-1), sin).transpose(1, 2)
         query, key = torch.split(turned, [self.heads, self.kv_heads], dim=1)
         value = value.transpose(1, 2)
-        seen = attend(index, query, key, value, batch.placement, scores=self.scores, window=window)
+        seen = attend(index, query, key, value, batch.placement, scores=self.scores, window=block.window)
         seen = seen.reshape(rows * length, -1)
         return seen if real is None else seen[real]
 
@@ -143,6 +149,7 @@ def _block(layer: Any, window: int | None) -> _Block:
     return _Block(
         norm=layer.input_layernorm.weight,
         qkv=_stacked(attention.q_proj, attention.k_proj, attention.v_proj),
+        head_norm=_head_norm(attention),
         qkv_bias=None if biases[0] is None else torch.cat(biases),
         out=attention.o_proj.weight.t(),
         mlp_norm=layer.post_attention_layernorm.weight,
@@ -150,6 +157,13 @@ def _block(layer: Any, window: int | None) -> _Block:
         down=mlp.down_proj.weight.t(),
         window=getattr(attention, "sliding_window", window),
     )
+
+
+def _head_norm(attention: Any) -> Tensor | None:
+    if not hasattr(attention, "q_norm"):
+        return None
+    heads = [(attention.q_norm, attention.q_proj), (attention.k_norm, attention.k_proj)]
+    return torch.cat([norm.weight.expand(p.out_features // attention.head_dim, -1) for norm, p in heads])
 
 
 @torch.no_grad()
