@@ -8,7 +8,6 @@ import resource
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ import torch  # noqa: E402
 from safetensors.torch import save_file  # noqa: E402
 
 from strop.engines.local.learner import Learner, LearnerSettings  # noqa: E402
-from strop.engines.local.loss import LossSettings  # noqa: E402
+from strop.engines.local.losses.tokens import LossSettings  # noqa: E402
 from strop.engines.local.weights import (  # noqa: E402
     LoraShape,
     adapted,
@@ -156,7 +155,7 @@ def main() -> None:
     side = Ours(job)
     if job["do"] == "prepare":
         update = SHAPES[job["shape"]](job["groups"], job["attempts"])
-        side.prepare(replace(update))
+        side.prepare(update)
         print(json.dumps({"tokens": update.tokens, "unique": update.unique}), flush=True)
         return
     rows, advantages = load_rows(Path(job["rows"]))

@@ -34,7 +34,7 @@ class Fed(GRPOTrainer):
     def feed(self, batch: dict[str, torch.Tensor]) -> None:
         self.batch, self.summed = batch, 0.0
 
-    def _generate_and_score_completions(self, inputs: Any) -> dict[str, torch.Tensor]:
+    def _generate_and_score_completions(self, _: Any) -> dict[str, torch.Tensor]:
         return dict(self.batch)
 
     def _compute_loss(self, model: Any, inputs: Any) -> torch.Tensor:
@@ -47,16 +47,16 @@ class OnCommand(TrainerCallback):
     """Waits for "update" before each step, answers after it; anything else ends the training."""
 
     def __init__(self, trainer: Fed, answer: Any) -> None:
-        self.trainer, self.answer, self.norm = trainer, answer, 0.0
+        self.trainer, self.answer = trainer, answer
 
-    def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+    def on_step_begin(self, *_: Any, **__: Any) -> None:
         if sys.stdin.readline().strip() != "update":
             self.answer.close()
             os._exit(0)
         self.trainer.summed = 0.0
         self.wall, self.used = time.perf_counter(), time.process_time()
 
-    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+    def on_step_end(self, *_: Any, **__: Any) -> None:
         found = {
             "seconds": time.perf_counter() - self.wall,
             "cpu_seconds": time.process_time() - self.used,
@@ -149,7 +149,7 @@ def keep_gradients(trainer: Fed, path: str) -> None:
     class Keep(TrainerCallback):
         kept = False
 
-        def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        def on_pre_optimizer_step(self, *_: Any, **__: Any) -> None:
             if self.kept:
                 return
             self.kept = True

@@ -1,4 +1,4 @@
-"""The rows of one update, in three shapes: one shared prompt, a tree of turns with tool results, nothing shared.
+"""The rows of one update, in three shapes: one shared prompt, a tree of turns, nothing shared.
 
 Token ids are drawn at random: what they say changes neither work nor memory.
 """
@@ -109,7 +109,12 @@ def _row(pieces: Sequence[Piece]) -> Row:
     mask = np.concatenate([np.full(len(tokens), sampled) for tokens, sampled in pieces])
     nothing = np.zeros(len(ids))
     return Row(
-        trajectory_id="row", ids=ids, mask=mask, logprobs=nothing, turn_of=np.where(mask, 0, -1), temperature=1.0
+        trajectory_id="row",
+        ids=ids,
+        mask=mask,
+        logprobs=nothing,
+        turn_of=np.where(mask, 0, -1),
+        temperature=1.0,
     )
 
 
