@@ -183,3 +183,14 @@ def test_session_names_are_checked(bench):
     gateway.take("a")
     with pytest.raises(InputError, match="not open"):
         gateway.take("a")
+
+
+def test_a_session_may_fix_the_temperature(bench, run):
+    """Whatever its agent asks for, greedy sessions are greedy; others are as they ask."""
+    made = bench("hi")
+    for name, fixed, expected in (("greedy", 0.0, 0.0), ("free", None, 0.7), ("warm", 1.5, 1.5)):
+        url = made.gateway.open([name], fixed)[name]
+        asked = {"model": "scripted", "messages": HELLO, "temperature": 0.7}
+        run(made.client(url).chat.completions.create(**asked))
+        (call,) = made.gateway.take(name)
+        assert call.turn.temperature == expected

@@ -36,7 +36,7 @@ class Recorder:
     taken: list[str] = field(default_factory=list)
     calls: dict[str, list[Call]] = field(default_factory=dict)
 
-    def open(self, keys: Sequence[str]) -> dict[str, str]:
+    def open(self, keys: Sequence[str], temperature: float | None = None) -> dict[str, str]:
         self.opened += keys
         self.calls = {key: [] for key in keys}
         return {key: f"http://recorder/{key}/v1" for key in keys}

@@ -227,3 +227,19 @@ def test_prune_counts_steps_as_numbers(run: Run) -> None:
     for step in (9_999, 10_000, 10_001):
         checkpoints.save(run, step, weights("w"), {})
     assert checkpoints.prune(run, keep=2) == ["9999"]
+
+
+def test_best_may_be_pointed_at_a_checkpoint_that_is_there(run: Run) -> None:
+    for step in range(4):
+        checkpoints.save(run, step, weights(str(step)), {})
+    assert checkpoints.best(run) is None
+    checkpoints.point_best(run, "0001")
+    best = checkpoints.best(run)
+    assert best is not None
+    assert best.step == 1
+    checkpoints.prune(run, keep=1)
+    assert names(run) == ["0001", "0003", "best", "latest"]
+    checkpoints.point_best(run, "0002")
+    assert checkpoints.best(run) is None
+    checkpoints.point_best(run, None)
+    assert names(run) == ["0001", "0003", "latest"]

@@ -253,3 +253,22 @@ def test_mend_finds_the_last_line_wherever_its_blocks_end(tmp_path: Path, length
     assert path.read_bytes() == before
     path.write_bytes(before + b'{"a":"' + b"x" * length + b'"}\n')
     assert lines.mend(path) == 0
+
+
+def test_evaluations_are_kept_by_the_steps_before_them(run: Run) -> None:
+    assert run.evaluations() == []
+    for steps in (0, 2, 4):
+        run.append_evaluation({"steps": steps, "truth": None})
+    assert run.drop_evaluations_after(2) == 1
+    assert run.drop_evaluations_after(2) == 0
+    assert [line["steps"] for line in run.evaluations()] == [0, 2]
+    with pytest.raises(InputError, match="whole number under `steps`"):
+        run.append_evaluation({"steps": 1.5})
+
+
+def test_a_torn_evaluation_is_cut_off(run: Run) -> None:
+    run.append_evaluation({"steps": 0})
+    with open(run.path / "evaluations.jsonl", "ab") as file:
+        file.write(b'{"steps": 2, "tru')
+    assert [line["steps"] for line in Run.open(run.path).evaluations()] == [0]
+    assert run.events()[-1] == {**run.events()[-1], "kind": "torn_line", "file": "evaluations.jsonl"}

@@ -280,6 +280,23 @@ def test_lines_beyond_the_checkpoint_are_done_again(tmp_path: Path, uninterrupte
     assert ends_with(directory) == uninterrupted
 
 
+def test_it_is_asked_before_each_step_and_may_end_the_training(tmp_path: Path) -> None:
+    """Asked when that many steps are done and the policy after them is served; resumed, it is asked again."""
+    asked: list[tuple[int, int]] = []
+
+    async def goes_on(step: int) -> bool:
+        asked.append((step, plan.engine.info.policy_version))
+        return step < 2
+
+    plan = plan_for(tmp_path / "run")
+    result = asyncio.run(train(replace(plan, goes_on=goes_on)))
+    assert asked == [(0, 0), (1, 1), (2, 2)]
+    assert [line["step"] for line in result.lines] == [0, 1]
+    plan = plan_for(tmp_path / "run", resume=True)
+    assert asyncio.run(train(replace(plan, goes_on=goes_on))).first_step == 2
+    assert asked[3:] == [(2, 2)]
+
+
 def test_a_used_directory_is_refused_without_resume(tmp_path: Path) -> None:
     plan = plan_for(tmp_path / "run", steps=1)
     asyncio.run(train(plan))

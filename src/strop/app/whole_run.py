@@ -5,41 +5,34 @@ import os
 import resource
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from strop.app import building
+from strop.app import building, evaluation
 from strop.app.grouping import grouped
-from strop.app.judging import Bench, bench, nobody_answered, shipped
+from strop.app.judging import Bench, bench, shipped
 from strop.app.progress import OnProgress, silent
-from strop.app.sources import Source, source
+from strop.app.sources import source
+from strop.app.stage import AFTER, BEFORE, JUDGED, Rollout, Stage, collected, judged_or_stopped, members
 from strop.audit.cost import counts, seconds_by_stage
 from strop.audit.curve import curve
 from strop.audit.summary import Evidence, audit
 from strop.config import RunConfig, dump, judge_from_environment, load, load_judge
-from strop.engines.opening import EmbeddedEngine
-from strop.errors import JudgeStopped
 from strop.grader.codec import from_json, to_json
 from strop.grader.grade import grade
 from strop.inference.client import close_connections
 from strop.judge.forecast import forecast
 from strop.judge.verdict import Verdict
 from strop.report.page import render
-from strop.rollout.environment import Scenario
-from strop.rollout.limits import Limits
-from strop.rollout.runner import RolloutPlan, collect
 from strop.seeds import generator
 from strop.store.run import Run
-from strop.training.judge_watch import JudgeWatch
 from strop.training.loop import TrainPlan, part
 from strop.training.loop import train as train_steps
 from strop.training.progress import Progress
-from strop.trajectory.model import Group, Trajectory
-
-BEFORE, AFTER, JUDGED = "heldout-before", "heldout-after", "judged-heldout"
+from strop.trajectory.model import Group
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,27 +69,6 @@ def train(config: RunConfig, *, resume: bool = False, progress: OnProgress = sil
     return asyncio.run(_whole(config, resume=resume, progress=progress))
 
 
-@dataclass(slots=True, kw_only=True)
-class _Stage:
-    """What all stages of one run share. `seconds` collects the time of each by name."""
-
-    config: RunConfig
-    run: Run
-    engine: EmbeddedEngine
-    bench: Bench
-    source: Source
-    limits: Limits
-    progress: OnProgress
-    seconds: dict[str, float] = field(default_factory=dict)
-
-    @contextmanager
-    def timed(self, name: str) -> Iterator[None]:
-        self.progress(name)
-        began = time.perf_counter()
-        yield
-        self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - began
-
-
 async def _whole(config: RunConfig, *, resume: bool, progress: OnProgress) -> dict[str, Any]:
     async with _staged(config, resume, progress) as stage:
         await _before(stage)
@@ -114,7 +86,7 @@ async def _whole(config: RunConfig, *, resume: bool, progress: OnProgress) -> di
 
 
 @asynccontextmanager
-async def _staged(config: RunConfig, resume: bool, progress: OnProgress) -> AsyncIterator[_Stage]:
+async def _staged(config: RunConfig, resume: bool, progress: OnProgress) -> AsyncIterator[Stage]:
     progress("loading the model")
     began = time.perf_counter()
     limits = building.limits(config)
@@ -127,7 +99,7 @@ async def _staged(config: RunConfig, resume: bool, progress: OnProgress) -> Asyn
         run = Run.open(config.run.directory) if resume else Run.create(config.run.directory, dump(config))
         for note in engine.info.notes:
             run.append_event("slow_model", note=note)
-        stage = _Stage(
+        stage = Stage(
             config=config, run=run, engine=engine, bench=judge, source=where, limits=limits, progress=progress
         )
         stage.seconds["loading"] = time.perf_counter() - began
@@ -139,26 +111,28 @@ async def _staged(config: RunConfig, resume: bool, progress: OnProgress) -> Asyn
         engine.close()
 
 
-async def _before(stage: _Stage) -> None:
+async def _before(stage: Stage) -> None:
     """Held-out attempts of the untrained policy, and groups of them for the judge to be audited on.
 
     A resumed run keeps those it has: the policy that made them is no longer served.
     """
-    evaluation = stage.config.evaluation
+    wanted = stage.config.evaluation
     have = stage.run.parts("trajectories")
     if BEFORE not in have and stage.source.heldout:
         with stage.timed(BEFORE):
-            groups = await _collect(stage, stage.source.heldout, BEFORE, evaluation.attempts)
-            stage.run.write_trajectories(BEFORE, _members(groups))
-    if JUDGED not in have and evaluation.judged_groups and stage.source.heldout:
+            await _look(stage, BEFORE)
+    if stage.source.heldout:
+        evaluation.began(stage)
+    if JUDGED not in have and wanted.judged_groups and stage.source.heldout:
         with stage.timed(JUDGED):
-            scenarios = stage.source.heldout[: evaluation.judged_groups]
-            groups = await _collect(stage, scenarios, JUDGED, evaluation.judged_attempts)
+            scenarios = stage.source.heldout[: wanted.judged_groups]
+            what = Rollout(part=JUDGED, attempts=wanted.judged_attempts, told=JUDGED)
+            groups = await collected(stage, scenarios, what)
             stage.progress(JUDGED)
             await _judge_heldout(stage, groups)
 
 
-async def _train(stage: _Stage, *, resume: bool) -> None:
+async def _train(stage: Stage, *, resume: bool) -> None:
     config = stage.config
     steps = config.training.steps
 
@@ -166,12 +140,16 @@ async def _train(stage: _Stage, *, resume: bool) -> None:
         stage.progress(progress.stage, step=progress.step, steps=steps)
 
     async def attempts(step: int) -> list[Group]:
-        return await _collect(stage, stage.source.training(step), part(step), config.rollout.attempts, step)
+        what = Rollout(part=part(step), attempts=config.rollout.attempts, told="rollout", step=step)
+        return await collected(stage, stage.source.training(step), what)
 
     async def scores(groups: Sequence[Group], step: int) -> list[Group]:
         judged = await _judge(stage, groups, part(step))
         _forecast(stage, step)
         return judged
+
+    async def goes_on(step: int) -> bool:
+        return await evaluation.goes_on(stage, step)
 
     plan = TrainPlan(
         collect=attempts,
@@ -183,70 +161,56 @@ async def _train(stage: _Stage, *, resume: bool) -> None:
         rule=building.rule(config),
         updates=config.training.updates_per_step,
         max_judge_failures=config.judge.max_failures_in_a_row,
+        goes_on=goes_on,
         progress=told,
     )
     await train_steps(plan)
 
 
-async def _after(stage: _Stage) -> None:
+async def _after(stage: Stage) -> None:
     if not stage.source.heldout:
         return
-    with stage.timed(AFTER):
-        groups = await _collect(stage, stage.source.heldout, AFTER, stage.config.evaluation.attempts)
-        stage.run.write_trajectories(AFTER, _members(groups))
+    if not stage.config.evaluation.every:
+        with stage.timed(AFTER):
+            await _look(stage, AFTER)
+        return
+    steps = len(stage.run.steps())
+    await evaluation.evaluated(stage, steps)
+    stage.run.write_trajectories(AFTER, list(stage.run.read_trajectories(evaluation.part(steps))))
 
 
-async def _collect(
-    stage: _Stage, scenarios: Sequence[Scenario], name: str, attempts: int, step: int | None = None
-) -> list[Group]:
-    steps = 0 if step is None else stage.config.training.steps
-
-    def counted(done: int, total: int) -> None:
-        stage.progress(name if step is None else "rollout", done, total, step or 0, steps)
-
-    plan = RolloutPlan(
-        sessions=stage.engine.gateway,
-        attempt=stage.source.attempt,
-        part=name,
-        limits=replace(stage.limits, attempts=attempts),
-        api_key=stage.engine.api_key,
-        on_attempt=counted,
-    )
-    return await collect(scenarios, plan)
+async def _look(stage: Stage, name: str) -> None:
+    """Attempts at all held-out scenarios."""
+    wanted = stage.config.evaluation
+    what = Rollout(part=name, attempts=wanted.attempts, told=name, temperature=wanted.temperature)
+    groups = await collected(stage, stage.source.heldout, what)
+    stage.run.write_trajectories(name, members(groups))
 
 
-async def _judge(stage: _Stage, groups: Sequence[Group], name: str) -> list[Group]:
+async def _judge(stage: Stage, groups: Sequence[Group], name: str) -> list[Group]:
     judged, verdicts = await stage.bench.judged(groups, name)
     _keep(stage, judged, verdicts, name)
     return judged
 
 
-def _forecast(stage: _Stage, step: int) -> None:
+def _forecast(stage: Stage, step: int) -> None:
     """What judging the steps that are left will take, by what it took so far."""
     left = (stage.config.training.steps - step - 1) * stage.config.rollout.groups_per_step
-    expected = forecast(stage.bench.judge.ledger, left)
+    expected = forecast(stage.bench.judge.ledger, left + evaluation.groups_left(stage, step))
     stage.run.append_event("judge_forecast", step=step, **expected.to_json())
 
 
-def _keep(stage: _Stage, judged: Sequence[Group], verdicts: Sequence[Verdict], name: str) -> None:
+def _keep(stage: Stage, judged: Sequence[Group], verdicts: Sequence[Verdict], name: str) -> None:
     stage.run.write_verdicts(name, [verdict.to_json() for verdict in verdicts])
-    stage.run.write_trajectories(name, _members(judged))
+    stage.run.write_trajectories(name, members(judged))
 
 
-async def _judge_heldout(stage: _Stage, groups: Sequence[Group]) -> None:
+async def _judge_heldout(stage: Stage, groups: Sequence[Group]) -> None:
     """Kept only if there was a judge to be audited: a resumed run would not ask again."""
-    judged, verdicts = await stage.bench.judged(groups, JUDGED)
-    limit = stage.config.judge.max_failures_in_a_row
-    watch = JudgeWatch(min(limit, len(groups)) if nobody_answered(verdicts) else limit)
-    try:
-        watch.look(judged, JUDGED)
-    except JudgeStopped as stopped:
-        stage.run.append_event("judge_stopped", part=JUDGED, reason=str(stopped))
-        raise
-    _keep(stage, judged, verdicts, JUDGED)
+    _keep(stage, *await judged_or_stopped(stage, groups, JUDGED), JUDGED)
 
 
-def _grade(stage: _Stage) -> None:
+def _grade(stage: Stage) -> None:
     """Grade held-out attempts of the untrained policy: many of them fail, so there is what to tell."""
     if BEFORE not in stage.run.parts("trajectories"):
         return
@@ -258,7 +222,7 @@ def _grade(stage: _Stage) -> None:
     stage.run.write_grades(BEFORE, lines)
 
 
-def _summary(stage: _Stage) -> dict[str, Any]:
+def _summary(stage: Stage) -> dict[str, Any]:
     run, seed = stage.run, stage.config.training.seed
     lines = run.steps()
     groups = counts(lines, "groups")
@@ -267,13 +231,14 @@ def _summary(stage: _Stage) -> dict[str, Any]:
     found = audit(_evidence(run), generator(seed, "audit"))
     return {
         **found,
+        **evaluation.summary(stage),
         "tied_share": groups["tied"] / groups["all"] if groups.get("all") else None,
         "unscored": fates.get("unscored", 0) + fates.get("failed", 0),
         "steps": len(lines),
         "groups": groups,
         "trajectories": fates,
         "curve": curve(trained, generator(seed, "curve")),
-        "seconds": {**stage.seconds, **seconds_by_stage(lines)},
+        "seconds": {**stage.seconds, **evaluation.seconds(stage), **seconds_by_stage(lines)},
         "judge_cost": stage.bench.judge.ledger.totals(),
         "peak_rss_mb": _peak_rss_mb(),
         "run": str(run.path),
@@ -291,10 +256,6 @@ def _evidence(run: Run) -> Evidence:
         verdicts=[Verdict.from_json(v) for v in run.read_verdicts(JUDGED)] if judged else [],
         graded=[from_json(g) for g in run.read_grades(BEFORE)] if BEFORE in run.parts("grades") else [],
     )
-
-
-def _members(groups: Sequence[Group]) -> list[Trajectory]:
-    return [trajectory for group in groups for trajectory in group.trajectories]
 
 
 def _peak_rss_mb() -> int:

@@ -5,7 +5,7 @@ from typing import Any
 
 from strop.cli.output import emit
 
-BEHIND = ("judge", "grader", "attribution", "curve", "groups", "trajectories", "judge_cost")
+BEHIND = ("judge", "grader", "attribution", "curve", "evaluations", "groups", "trajectories", "judge_cost")
 """Keys of the summary that are objects of many numbers; the report shows them whole."""
 
 

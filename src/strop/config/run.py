@@ -167,6 +167,16 @@ class EvaluationConfig(BaseModel):
     )
     judged_attempts: int = Field(5, ge=2, le=1024, description="attempts at each of those")
 
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.every and self.heldout == 0:
+            raise ValueError(f"every = {self.every}, but heldout is 0; keep scenarios back to evaluate on")
+        if self.patience and not self.every:
+            raise ValueError(
+                f"patience = {self.patience}, but every is 0; say after how many steps to evaluate"
+            )
+        return self
+
 
 class RunDirectory(BaseModel):
     """Where the run is written."""

@@ -11,6 +11,7 @@ import logging
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
@@ -73,9 +74,10 @@ class Gateway:
         """Where the current policy is served without being recorded."""
         return f"{self._served_root()}/v1"
 
-    def open(self, keys: Sequence[str]) -> dict[str, str]:
+    def open(self, keys: Sequence[str], temperature: float | None = None) -> dict[str, str]:
         """Open a cohort of sessions, in the order in which they may start; base URLs by key.
 
+        Their calls are sampled at `temperature`, 0 for greedy, whatever they ask for; None: as they ask.
         Raises InputError for a key that is empty, open already, or there twice.
         """
         root = self._served_root()
@@ -83,7 +85,7 @@ class Gateway:
             if not key or key in self._sessions or key in keys[:place]:
                 raise InputError(f"session {key!r} cannot be opened: {'it is open' if key else 'no name'}")
         self._sampler.open(keys)
-        self._sessions.update((key, Session(key)) for key in keys)
+        self._sessions.update((key, Session(key, temperature)) for key in keys)
         return {key: f"{root}/s/{quote(key, safe='')}/v1" for key in keys}
 
     def take(self, key: str) -> tuple[RecordedCall, ...]:
@@ -128,6 +130,8 @@ class Gateway:
         session = self._admit(request)
         asked = read_request(await request.body())
         self._check_served(asked.model)
+        if session is not None and session.temperature is not None:
+            asked = replace(asked, temperature=session.temperature)
         call = self._prepared(asked, session)
         if asked.stream:
             return _EventStream(call)

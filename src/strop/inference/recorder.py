@@ -37,13 +37,15 @@ class Known:
 
 
 class Session:
-    """Calls of one agent run. Several conversations (sub-agents) each keep their own chain of tokens.
+    """Calls of one agent run, all at `temperature` where it is given.
+
+    Several conversations (sub-agents) each keep their own chain of tokens.
 
     Safe to use from the server's thread and the caller's at once.
     """
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, name: str, temperature: float | None = None) -> None:
+        self.name, self.temperature = name, temperature
         self._calls: list[RecordedCall] = []
         self._begun = 0
         self._tips: dict[bytes, tuple[int, ...]] = {}

@@ -54,6 +54,7 @@ class Content:
     name: str
     summary: Mapping[str, Any]
     steps: Sequence[Mapping[str, Any]]
+    evaluations: Sequence[Mapping[str, Any]]
     group: ShownGroup | None
     trajectory: ShownTrajectory | None
     seconds: Mapping[str, float]
@@ -70,6 +71,7 @@ def read(run: Run) -> Content:
         name=run.name,
         summary=summary,
         steps=steps,
+        evaluations=run.evaluations(),
         group=_shown_group(run),
         trajectory=_shown_trajectory(run),
         seconds=summary.get("seconds") or seconds_by_stage(steps),

@@ -91,6 +91,7 @@ def _curve(content: Content, width: int) -> Markup | None:
     lines = content.summary.get("curve") or content.steps
     truth, score = _points(lines, ("truth",)), _points(lines, ("score", "judge_score"))
     marks, ends = _heldout(content.summary, len(lines))
+    marks += _between(content.evaluations, len(lines))
     if not (truth or score or marks):
         return None
     ticks = _ticks(lines, width) + ends
@@ -127,6 +128,16 @@ def _heldout(summary: Mapping[str, Any], n: int) -> tuple[list[figures.Point], l
             points.append(figures.Point(x=x, y=value, low=estimate.get("low"), high=estimate.get("high")))
             ticks.append(figures.Tick(x=x, label=name))
     return points, ticks
+
+
+def _between(evaluations: Sequence[Mapping[str, Any]], n: int) -> list[figures.Point]:
+    """Held-out truth while training: after k steps a mark stands between the attempts of k - 1 and k."""
+    found = []
+    for line in evaluations:
+        if 0 < line["steps"] < n and (value := _number(line["truth"])) is not None:
+            low, high = line["truth"]["low"], line["truth"]["high"]
+            found.append(figures.Point(x=line["steps"] - 0.5, y=value, low=low, high=high))
+    return found
 
 
 def _ticks(lines: Sequence[Mapping[str, Any]], width: int) -> list[figures.Tick]:

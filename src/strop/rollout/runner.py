@@ -35,13 +35,15 @@ def _silent(_done: int, _total: int) -> None:
 class RolloutPlan:
     """How to collect. `part` names the rollout in ids: a step ("train-0003") or a set ("heldout-before").
 
-    `api_key` is the recorder's; `on_attempt(done, total)` hears of every attempt that ended.
+    `temperature` overrides what agents ask for, 0 for greedy. `api_key` is the recorder's;
+    `on_attempt(done, total)` hears of every attempt that ended.
     """
 
     sessions: Sessions
     attempt: MakeAttempt
     part: str
     limits: Limits = field(default_factory=Limits)
+    temperature: float | None = None
     api_key: str = "strop"
     on_attempt: Callable[[int, int], None] = _silent
 
@@ -57,7 +59,7 @@ async def collect(scenarios: Sequence[Scenario], plan: RolloutPlan) -> list[Grou
     slots = [slot for scenario in scenarios for slot in _slots(scenario, plan)]
     if len({scenario.scenario_id for scenario in scenarios}) < len(scenarios):
         raise InputError(f"{plan.part}: a scenario id is there twice; ids of trajectories would clash")
-    urls = plan.sessions.open([slot.key for slot in slots])
+    urls = plan.sessions.open([slot.key for slot in slots], plan.temperature)
     async with _client(plan.api_key) as root:
         runs = [_Run(slot, plan, root.with_options(base_url=urls[slot.key])) for slot in slots]
         await _all(runs, plan.on_attempt)

@@ -28,8 +28,11 @@ class RecordedCall(Protocol):
 class Sessions(Protocol):
     """One recorded endpoint an attempt."""
 
-    def open(self, keys: Sequence[str]) -> Mapping[str, str]:
-        """Open all sessions of a rollout at once, in this order; base URLs by key."""
+    def open(self, keys: Sequence[str], temperature: float | None = None) -> Mapping[str, str]:
+        """Open all sessions of a rollout at once, in this order; base URLs by key.
+
+        Calls are sampled at `temperature`, whatever the agent asks for; None: as it asks.
+        """
         ...
 
     def take(self, key: str) -> Sequence[RecordedCall]:

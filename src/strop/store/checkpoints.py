@@ -73,6 +73,16 @@ def best(run: Run) -> Checkpoint | None:
     return _pointed(run, "best")
 
 
+def point_best(run: Run, name: str | None) -> None:
+    """Point `best` at the checkpoint directory of this name; None, or one that is gone: at nothing."""
+    pointer = _home(run) / "best"
+    if name is None or not (_home(run) / name).is_dir():
+        pointer.unlink(missing_ok=True)
+    elif _target(run, "best") != name:
+        with replacing(pointer) as file:
+            file.write(f"{name}\n".encode())
+
+
 def verify(path: Path) -> Checkpoint:
     """The checkpoint in a directory. Raises ModelError, one line, where it is not as it was saved."""
     sealed = _manifest(path)

@@ -3,6 +3,7 @@
 run.toml                     resolved config; a directory with it is a run
 events.jsonl                 append-only, {"time", "kind", ...}
 steps.jsonl                  one line a completed training step
+evaluations.jsonl            one line a look at the held-out scenarios
 trajectories/<part>.jsonl    trajectory lines
 verdicts/<part>.jsonl        one line a judged group
 grades/<part>.jsonl          one line a trajectory
@@ -68,7 +69,7 @@ class Run:
         run = cls.view(path)
         for stale in run.path.rglob(f"{TEMPORARY}*"):
             _remove(stale)
-        for name in ("steps.jsonl", "events.jsonl"):
+        for name in ("steps.jsonl", "evaluations.jsonl", "events.jsonl"):
             if cut := lines.mend(run.path / name):
                 run.append_event("torn_line", file=name, bytes=cut)
         return run
@@ -117,6 +118,24 @@ class Run:
         if len(kept) < len(steps):
             self._replace_lines(self.path / "steps.jsonl", kept)
         return len(steps) - len(kept)
+
+    def append_evaluation(self, line: Mapping[str, Any]) -> None:
+        """Add an evaluation to evaluations.jsonl; `steps`, how many were done, must be a whole number."""
+        if type(line.get("steps")) is not int:
+            raise InputError("an evaluation without a whole number under `steps`")
+        self._append("evaluations.jsonl", line)
+
+    def evaluations(self) -> list[dict[str, Any]]:
+        """All evaluations, oldest first."""
+        return list(lines.finished_objects(self.path / "evaluations.jsonl"))
+
+    def drop_evaluations_after(self, steps: int) -> int:
+        """Remove evaluations of a policy with more than `steps` steps; returns how many there were."""
+        known = self.evaluations()
+        kept = [line for line in known if line["steps"] <= steps]
+        if len(kept) < len(known):
+            self._replace_lines(self.path / "evaluations.jsonl", kept)
+        return len(known) - len(kept)
 
     def write_trajectories(self, part: str, trajectories: Iterable[Trajectory]) -> None:
         """Replace trajectories/<part>.jsonl."""

@@ -23,6 +23,11 @@ RATIO_BOUND = 0.05
 """How far the mean ratio of learner to sampler may be from 1 while both are the same policy."""
 
 
+async def always(_step: int) -> bool:
+    """For a training that nothing ends early."""
+    return True
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainPlan:
     """Everything a run needs.
@@ -31,7 +36,8 @@ class TrainPlan:
     every trajectory with a score or a reason why not. Both must depend on the step and the served
     policy alone, then a resumed run repeats an uninterrupted one. `max_judge_failures` groups in a
     row without a verdict stop the run (0: never). `updates` optimizer steps share the rows of a step,
-    each on a part of them. `now` is the clock that times the stages.
+    each on a part of them. `goes_on(step)` is asked before each step, when `step` are done and the policy
+    after them is served; False ends the training. `now` is the clock that times the stages.
     """
 
     collect: Callable[[int], Awaitable[Sequence[Group]]]
@@ -45,6 +51,7 @@ class TrainPlan:
     updates: int = 1
     max_judge_failures: int = 8
     keep_checkpoints: int = 2
+    goes_on: Callable[[int], Awaitable[bool]] = always
     progress: OnProgress = ignore
     now: Callable[[], float] = time.perf_counter
 
@@ -70,6 +77,8 @@ async def train(plan: TrainPlan) -> TrainResult:
     watch = JudgeWatch(plan.max_judge_failures)
     clock = StageClock(plan.steps, plan.progress, plan.now)
     for step in range(first, plan.steps):
+        if not await plan.goes_on(step):
+            break
         async with clock.stage("rollout", step):
             groups = await plan.collect(step)
             plan.run.write_trajectories(part(step), _trajectories(groups))
