@@ -9,7 +9,20 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-VERBS = ("demo", "init", "warmstart", "train", "serve", "judge", "grade", "report", "doctor")
+VERBS = (
+    "demo",
+    "init",
+    "warmstart",
+    "train",
+    "serve",
+    "judge",
+    "grade",
+    "select",
+    "predict",
+    "attribute",
+    "report",
+    "doctor",
+)
 HEAVY = {"torch", "transformers", "peft", "vllm", "ray"}
 
 LOADED = """

@@ -4,18 +4,23 @@ from strop.app.judge_file import JudgeJob, judge_file, show_prompts
 from strop.app.judge_replay import replay_file
 from strop.app.offline import grade, report
 from strop.app.serving import serve
+from strop.app.uses import Asked, attribute_failures, predict_success, select_best
 from strop.app.warmstart import WarmstartJob, warmstart
 from strop.app.whole_run import DemoOptions, demo, train
 
 __all__ = [
+    "Asked",
     "DemoOptions",
     "JudgeJob",
     "WarmstartJob",
+    "attribute_failures",
     "demo",
     "grade",
     "judge_file",
+    "predict_success",
     "replay_file",
     "report",
+    "select_best",
     "serve",
     "show_prompts",
     "train",

@@ -6,7 +6,20 @@ import sys
 import typer
 from typer.main import get_command
 
-from strop.cli import demo, doctor, grade, init, judge, report, serve, train, warmstart
+from strop.cli import (
+    attribute,
+    demo,
+    doctor,
+    grade,
+    init,
+    judge,
+    predict,
+    report,
+    select,
+    serve,
+    train,
+    warmstart,
+)
 from strop.errors import StropError
 
 INTERRUPTED = 128 + signal.SIGINT
@@ -20,7 +33,7 @@ cli = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for verb in (demo, init, warmstart, train, serve, judge, grade, report, doctor):
+for verb in (demo, init, warmstart, train, serve, judge, grade, select, predict, attribute, report, doctor):
     cli.command(verb.__name__.rpartition(".")[2])(verb.run)
 
 

@@ -1,48 +1,18 @@
 """Which step broke it? Steps named by their grades against the first wrong one, beside blind rules."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
+from strop.grader.baselines import GUESSES, StepScore, each, implicit_rewards
 from strop.grader.comparison import Comparison
 from strop.grader.grade import Graded
 from strop.grader.ratio import Floats
 from strop.stats.intervals import RESAMPLES, Estimate, cluster_mean
 
 DEFAULT = "lowest step"
-Suspicion = Callable[[Graded], Floats]
-"""One number a step, lower is more suspect; the lowest is named, and k that tie share the guess."""
-
-
-def attribute(
-    graded: Sequence[Graded], rng: np.random.Generator, *, success: float = 1.0, resamples: int = RESAMPLES
-) -> Comparison:
-    """Hit rate of each rule over failed trajectories whose first wrong step is known.
-
-    Rules: the lowest step grade (the default), the lowest cumulative sum, the sharpest drop from one
-    step to the next (the three of the Progress Advantage code; with a single step all name it).
-    Nulls: a uniform guess, the first step, the last, the longest in tokens. Ties share the guess, so
-    k tied steps earn 1/k where one is right. Steps are matched by `StepGrade.index`; intervals
-    resample scenarios. Failed trajectories without grades or known first wrong step are excluded.
-    """
-    failed = [g for g in graded if g.truth is not None and g.truth < success]
-    usable = [g for g in failed if g.steps and g.first_wrong_step is not None]
-    clusters = [g.scenario_id for g in usable]
-    rules = {name: _hits(usable, rule) for name, rule in _RULES.items()}
-    nulls = {name: _hits(usable, rule) for name, rule in _NULLS.items()}
-
-    def rate(hits: Floats) -> Estimate:
-        return cluster_mean(hits, clusters, rng, resamples)
-
-    return Comparison(
-        measure="share of failed runs whose first wrong step was named",
-        default=DEFAULT,
-        results={name: rate(hits) for name, hits in rules.items()},
-        nulls={name: rate(hits) for name, hits in nulls.items()},
-        differences={name: rate(rules[DEFAULT] - hits) for name, hits in nulls.items()},
-        excluded=_excluded(failed),
-    )
 
 
 def sharpest_drop(grades: Floats) -> Floats:
@@ -50,32 +20,102 @@ def sharpest_drop(grades: Floats) -> Floats:
     return np.concatenate([[np.inf if len(grades) > 1 else 0.0], np.diff(grades)])
 
 
-def _grades(graded: Graded) -> Floats:
-    return np.array([s.grade for s in graded.steps])
-
-
-def _places(graded: Graded) -> Floats:
-    return np.arange(len(graded.steps), dtype=np.float64)
-
-
-_RULES: Mapping[str, Suspicion] = {
+_grades = each(lambda s: s.grade)
+RULES: Mapping[str, StepScore] = {
     DEFAULT: _grades,
-    "lowest cumulative sum": lambda g: np.cumsum(_grades(g)),
+    "lowest cumulative sum": implicit_rewards,
     "sharpest drop": lambda g: sharpest_drop(_grades(g)),
 }
-_NULLS: Mapping[str, Suspicion] = {
-    "uniform guess": lambda g: np.zeros(len(g.steps)),
-    "first step": _places,
-    "last step": lambda g: -_places(g),
-    "longest step": lambda g: -np.array([float(s.n_tokens) for s in g.steps]),
-}
+MEAN_RULE: Mapping[str, StepScore] = {"lowest step per token": each(lambda s: s.mean)}
 
 
-def _hits(graded: Sequence[Graded], rule: Suspicion) -> Floats:
-    return np.array([_hit(g, rule(g)) for g in graded], dtype=np.float64)
+def attribute(
+    graded: Sequence[Graded],
+    rng: np.random.Generator,
+    *,
+    success: float = 1.0,
+    resamples: int = RESAMPLES,
+    other: Mapping[str, StepScore] | None = None,
+    nulls: Mapping[str, StepScore] = GUESSES,
+) -> Comparison:
+    """Hit rate of each rule over failed trajectories whose first wrong step is known.
+
+    Rules: the lowest step grade (the default), the lowest cumulative sum, the sharpest drop from one
+    step to the next (the three of the Progress Advantage code; with a single step all name it), and
+    `other`. Nulls name the step with the lowest of their scores. Ties share the guess, so k tied steps
+    earn 1/k where one is right. Steps are matched by `StepGrade.index`; intervals resample scenarios.
+    Failed trajectories without grades or known first wrong step are excluded.
+    """
+    failed = [g for g in graded if g.truth is not None and g.truth < success]
+    usable = attributable(graded, success)
+    clusters = [g.scenario_id for g in usable]
+    rules = {name: hits(usable, rule) for name, rule in {**RULES, **(other or {})}.items()}
+    blind = {name: hits(usable, rule) for name, rule in nulls.items()}
+
+    def rate(found: Floats) -> Estimate:
+        return cluster_mean(found, clusters, rng, resamples)
+
+    return Comparison(
+        measure="share of failed runs whose first wrong step was named",
+        default=DEFAULT,
+        results={name: rate(found) for name, found in rules.items()},
+        nulls={name: rate(found) for name, found in blind.items()},
+        differences={name: rate(rules[DEFAULT] - found) for name, found in blind.items()},
+        excluded=_excluded(failed),
+    )
 
 
-def _hit(graded: Graded, suspicion: Floats) -> float:
+def constants(
+    graded: Sequence[Graded], rng: np.random.Generator, *, success: float = 1.0, resamples: int = RESAMPLES
+) -> dict[str, Any]:
+    """Hit rates of "always step k" for each k, and of the best k.
+
+    `best_crossfitted` names in each scenario the k that was best in all others (the lowest on ties);
+    `best_in_sample` chooses on what it is measured on, so it flatters itself; `difference` is the default
+    rule less the cross-fitted constant. Step k is `StepGrade.index` k: a run without it is a miss.
+    """
+    usable = attributable(graded, success)
+    clusters = [g.scenario_id for g in usable]
+    names = sorted({s.index for g in usable for s in g.steps})
+    table = np.array([[float(g.first_wrong_step == k) for k in names] for g in usable])
+    table = table.reshape(len(usable), len(names))
+    best = table.mean(axis=0) if len(usable) else np.zeros(len(names))
+    scenarios = np.array(clusters, dtype=object)
+    fitted = np.array(
+        [row[np.argmax(table[scenarios != c].sum(axis=0))] for row, c in zip(table, clusters, strict=True)]
+    )
+
+    def rate(found: Floats) -> Estimate:
+        return cluster_mean(found, clusters, rng, resamples)
+
+    top = int(np.argmax(best)) if len(names) else None
+    return {
+        "always": {str(k): rate(table[:, i]).to_json() for i, k in enumerate(names)},
+        "best_in_sample": {
+            "step": names[top] if top is not None else None,
+            "rate": rate(table[:, top] if top is not None else np.zeros(0)).to_json(),
+        },
+        "best_crossfitted": rate(fitted).to_json(),
+        "difference": rate(hits(usable, _grades) - fitted).to_json(),
+    }
+
+
+def attributable(graded: Sequence[Graded], success: float) -> list[Graded]:
+    """Failed runs with grades whose first wrong step is known."""
+    return [
+        g
+        for g in graded
+        if g.truth is not None and g.truth < success and g.steps and g.first_wrong_step is not None
+    ]
+
+
+def hits(graded: Sequence[Graded], rule: StepScore) -> Floats:
+    """`hit` of each run, [n]."""
+    return np.array([hit(g, rule(g)) for g in graded], dtype=np.float64)
+
+
+def hit(graded: Graded, suspicion: Floats) -> float:
+    """1 where the lowest of `suspicion` [K] is the first wrong step, 1/k where k tie with it, else 0."""
     named = [s.index for s, x in zip(graded.steps, suspicion, strict=True) if x == suspicion.min()]
     return (graded.first_wrong_step in named) / len(named)
 

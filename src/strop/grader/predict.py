@@ -1,82 +1,72 @@
 """Will this run succeed? The grade's answer as an AUROC, beside what knows nothing of training."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from strop.grader.baselines import SHORT, RunScore, total
 from strop.grader.comparison import Comparison, coin, over_coin
-from strop.grader.grade import Graded, StepGrade
+from strop.grader.grade import Graded
 from strop.grader.ratio import Floats
 from strop.stats.aurocs import resampled_aurocs
 from strop.stats.intervals import RESAMPLES
 
 DEFAULT = "progress advantage (sum)"
+RANDOM = "random"
+OTHER: Mapping[str, RunScore] = {
+    "progress advantage (mean step)": lambda g: float(np.mean([s.grade for s in g.steps]))
+}
 
 
 def predict(
-    graded: Sequence[Graded], rng: np.random.Generator, *, success: float = 1.0, resamples: int = RESAMPLES
+    graded: Sequence[Graded],
+    rng: np.random.Generator,
+    *,
+    success: float = 1.0,
+    resamples: int = RESAMPLES,
+    other: Mapping[str, RunScore] = OTHER,
+    nulls: Mapping[str, RunScore] = SHORT,
 ) -> Comparison:
     """AUROC of truth ≥ `success` by the sum of step grades, intervals clustered by scenario.
 
-    Nulls: length in tokens and in steps in both directions, a constant, a random draw, log-prob under
-    policy and under reference alone (sums, as the grade), Self-Certainty and DeepConf (means over
-    tokens, higher is more certain, as defined in arXiv 2502.18581 and 2508.15260). Across scenarios
-    the theory promises nothing, for the scenario's own value is not in the sum. Trajectories without
-    grades or truth are excluded and counted; one class only gives no number.
+    `other` scores stand among the results and are not claimed; `nulls`, and a random draw, are what has
+    to be beaten. Across scenarios the theory promises nothing, for the scenario's own value is not in
+    the sum. Trajectories without grades or truth are excluded and counted; one class only gives no number.
     """
     usable = [g for g in graded if g.steps and g.truth is not None]
-    labels = np.array([float(g.truth is not None and g.truth >= success) for g in usable])
-    ours, nulls = _own_scores(usable), _null_scores(usable, rng)
-    aurocs = resampled_aurocs(labels, ours | nulls, [g.scenario_id for g in usable], rng, resamples)
+    labels = successes(usable, success)
+    ours = {DEFAULT: total(lambda s: s.grade), **other}
+    scored = values(usable, {**ours, **nulls}) | {RANDOM: rng.random(len(usable))}
+    aurocs = resampled_aurocs(labels, scored, [g.scenario_id for g in usable], rng, resamples)
     default = aurocs.estimate(DEFAULT)
     # A score that is the same for all has no resampling noise; its AUROC is 0.5 by definition.
-    flat = {name for name, scores in nulls.items() if len(set(scores)) == 1 and default.estimate is not None}
+    flat = {name for name in scored if len(set(scored[name])) == 1 and default.estimate is not None}
+    against = [name for name in scored if name not in ours]
     return Comparison(
         measure="AUROC of success",
         default=DEFAULT,
         results={name: aurocs.estimate(name) for name in ours},
-        nulls={name: coin(len(usable)) if name in flat else aurocs.estimate(name) for name in nulls},
+        nulls={name: coin(len(usable)) if name in flat else aurocs.estimate(name) for name in against},
         differences={
-            name: over_coin(default) if name in flat else aurocs.difference(DEFAULT, name) for name in nulls
+            name: over_coin(default) if name in flat else aurocs.difference(DEFAULT, name) for name in against
         },
-        excluded=_excluded(graded),
+        excluded=excluded(graded),
     )
 
 
-def _own_scores(graded: Sequence[Graded]) -> dict[str, Floats]:
-    sums = _sums(graded, lambda s: s.grade)
-    steps = np.array([float(len(g.steps)) for g in graded])
-    return {DEFAULT: sums, "progress advantage (mean step)": sums / steps}
+def successes(graded: Sequence[Graded], success: float) -> Floats:
+    """1.0 where the truth reaches `success`, else 0.0, [n]."""
+    return np.array([float(g.truth is not None and g.truth >= success) for g in graded])
 
 
-def _null_scores(graded: Sequence[Graded], rng: np.random.Generator) -> dict[str, Floats]:
-    tokens = _sums(graded, lambda s: s.n_tokens)
-    steps = np.array([float(len(g.steps)) for g in graded])
-    return {
-        "fewer tokens": -tokens,
-        "more tokens": tokens,
-        "fewer steps": -steps,
-        "more steps": steps,
-        "constant": np.zeros(len(graded)),
-        "random": rng.random(len(graded)),
-        "policy log-prob": _sums(graded, lambda s: s.policy_logprob),
-        "reference log-prob": _sums(graded, lambda s: s.reference_logprob),
-        "Self-Certainty": _token_means(graded, lambda s: s.self_certainty),
-        "DeepConf": _token_means(graded, lambda s: s.deepconf),
-    }
+def values(graded: Sequence[Graded], scores: Mapping[str, RunScore]) -> dict[str, Floats]:
+    """Each score of each run, [n] by name."""
+    return {name: np.array([score(g) for g in graded]) for name, score in scores.items()}
 
 
-def _sums(graded: Sequence[Graded], read: Callable[[StepGrade], float]) -> Floats:
-    return np.array([float(sum(map(read, g.steps))) for g in graded])
-
-
-def _token_means(graded: Sequence[Graded], read: Callable[[StepGrade], float]) -> Floats:
-    tokens = _sums(graded, lambda s: s.n_tokens)
-    return _sums(graded, lambda s: s.n_tokens * read(s)) / tokens
-
-
-def _excluded(graded: Sequence[Graded]) -> dict[str, int]:
+def excluded(graded: Sequence[Graded]) -> dict[str, int]:
+    """How many runs cannot be used, by reason."""
     reasons = Counter(
         "ungraded" if not g.steps else "no truth" for g in graded if not g.steps or g.truth is None
     )

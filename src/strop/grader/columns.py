@@ -1,0 +1,105 @@
+"""Scores from elsewhere beside the grades: a judge's, Monte-Carlo step values, a trained reward model's.
+
+A line of a grades file may hold `scores`, an object of names to numbers (one a run), and `step_scores`, an
+object of names to lists, one number a graded step. A file of its own has lines with `trajectory_id` and
+`score` or `step_scores`, a list. Higher is better everywhere. `grade` neither reads nor writes them.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from strop.errors import InputError
+from strop.grader.baselines import RunScore, StepScore
+from strop.grader.grade import Graded
+from strop.grader.ratio import Floats
+from strop.trajectory.fields import Place
+
+
+@dataclass(slots=True, kw_only=True)
+class Column:
+    """One named score: `runs` by trajectory id, `steps` by trajectory id, one number a graded step."""
+
+    name: str
+    runs: dict[str, float] = field(default_factory=dict)
+    steps: dict[str, Floats] = field(default_factory=dict)
+
+    def covers(self, graded: Graded) -> bool:
+        """Whether it says anything of this run."""
+        return graded.trajectory_id in self.runs or graded.trajectory_id in self.steps
+
+    def run_scores(self) -> dict[str, RunScore]:
+        """By name: the score of a run, or where there are scores of steps only, their mean and lowest."""
+        if self.runs:
+            return {self.name: lambda g: self.runs[g.trajectory_id]}
+        return {
+            f"{self.name} (mean step)": lambda g: float(self.steps[g.trajectory_id].mean()),
+            f"{self.name} (lowest step)": lambda g: float(self.steps[g.trajectory_id].min()),
+        }
+
+    def step_scores(self) -> dict[str, StepScore]:
+        """By name: the scores of the steps, if it has any."""
+        return {self.name: lambda g: self.steps[g.trajectory_id]} if self.steps else {}
+
+
+def read_inline(lines: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, Column]:
+    """Columns by name that lines (place, object) of a grades file hold. Raises InputError."""
+    columns: dict[str, Column] = {}
+    for where, line in lines:
+        place, run = Place(where), str(line.get("trajectory_id"))
+        for name, value in place.numbers(line, "scores").items():
+            columns.setdefault(name, Column(name=name)).runs[run] = value
+        for name, values in place.mapping(line, "step_scores").items():
+            steps = _steps(place, values, f"step_scores.{name}")
+            columns.setdefault(name, Column(name=name)).steps[run] = steps
+    return columns
+
+
+def read_column(name: str, lines: Iterable[tuple[str, Mapping[str, Any]]]) -> Column:
+    """The column that a file of its own holds. Raises InputError for a line with neither form of score."""
+    column = Column(name=name)
+    for where, line in lines:
+        place = Place(where)
+        run = place.identifier(line, "trajectory_id")
+        if run is None:
+            place.refuse("no trajectory_id; name the run that the score is of")
+        score, steps = place.number(line, "score"), line.get("step_scores")
+        if score is None and steps is None:
+            place.refuse("neither score nor step_scores; give a number, or a list with one a step")
+        if score is not None:
+            column.runs[run] = score
+        if steps is not None:
+            column.steps[run] = _steps(place, steps, "step_scores")
+    return column
+
+
+def covered(graded: Sequence[Graded], columns: Sequence[Column]) -> tuple[list[Graded], dict[str, int]]:
+    """Runs that every column speaks of, so that all scores are set against each other on the same runs,
+    and how many were left out for want of which. Raises InputError where steps do not line up."""
+    kept, lost = [], dict.fromkeys((f"no score of {c.name}" for c in columns), 0)
+    for one in graded:
+        missing = [c.name for c in columns if one.steps and not c.covers(one)]
+        if missing:
+            lost[f"no score of {missing[0]}"] += 1
+            continue
+        for column in columns:
+            _check_steps(column, one)
+        kept.append(one)
+    return kept, {reason: count for reason, count in lost.items() if count}
+
+
+def _check_steps(column: Column, one: Graded) -> None:
+    steps = column.steps.get(one.trajectory_id)
+    if one.steps and steps is not None and len(steps) != len(one.steps):
+        raise InputError(
+            f"{column.name}: {len(steps)} step scores of {one.trajectory_id}, which has "
+            f"{len(one.steps)} graded steps; give one for each"
+        )
+
+
+def _steps(place: Place, values: Any, name: str) -> Floats:
+    if not isinstance(values, list) or not values:
+        place.refuse(f"{name} must be a list with a number a step")
+    return np.array([place.finite(value, name) for value in values])
