@@ -70,7 +70,7 @@ def test_an_adapter_a_record_and_one_object(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["demos.jsonl", "warm"]
 
 
-def test_a_run_starts_from_it_at_once_and_it_is_the_reference(
+def test_t25_a_run_starts_from_it_at_once_and_it_is_the_reference(
     arguments: list[str], tmp_path: Path, tiny_model: Path, judge: LetterJudge
 ) -> None:
     """Before its first step a run's policy is its reference, and neither is the bare model."""
