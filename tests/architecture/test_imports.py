@@ -22,6 +22,7 @@ VERBS = (
     "attribute",
     "report",
     "doctor",
+    "guard",
 )
 HEAVY = {"torch", "transformers", "peft", "vllm", "ray"}
 

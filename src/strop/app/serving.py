@@ -4,8 +4,10 @@ import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from strop.app.guarding import GuardServing, guarding
 from strop.config.run import Device, Dtype
 from strop.engines.opening import local, prepare
+from strop.errors import InputError
 
 
 def serve(
@@ -16,20 +18,37 @@ def serve(
     port: int,
     api_key: str | None,
     ready: Callable[[str], None],
+    policy: Path | None = None,
+    reference: Path | None = None,
+    guard: GuardServing | None = None,
     dtype: Dtype = "auto",
     device: Device = "auto",
 ) -> None:
     """Serve until interrupted; `ready(base_url)` is called once requests are answered.
 
-    The bare model answers to "policy", each adapter to its own name. `api_key` None: no key is asked
-    for. Raises InputError for a port in use, ModelError for what cannot be loaded.
+    "policy" answers with the adapter `policy`, or the bare model; each adapter has its own name. `guard`
+    grades with policy against `reference` (None: the bare model). `api_key` None: no key is asked for.
+    Raises InputError for a port in use and a guard without a policy, ModelError for what cannot be loaded.
     """
+    if guard is not None and policy is None:
+        raise InputError("a guard needs --policy: a bare model grades every step 0")
     prepare()
     from strop.engines.local.engine import LocalConfig
 
-    config = LocalConfig(model=model, dtype=dtype, device=device, host=host, port=port, api_key=api_key)
+    config = LocalConfig(
+        model=model,
+        adapter=policy,
+        reference=reference or ("base" if policy else None),
+        dtype=dtype,
+        device=device,
+        host=host,
+        port=port,
+        api_key=api_key,
+    )
     engine = local(config)
     try:
+        if guard is not None:
+            engine.gateway.guard(guarding(guard, engine))
         for name, path in adapters.items():
             engine.serve_adapter(name, path)
         ready(engine.base_url)

@@ -11,6 +11,7 @@ from strop.cli import (
     demo,
     doctor,
     grade,
+    guard,
     init,
     judge,
     predict,
@@ -35,6 +36,7 @@ cli = typer.Typer(
 )
 for verb in (demo, init, warmstart, train, serve, judge, grade, select, predict, attribute, report, doctor):
     cli.command(verb.__name__.rpartition(".")[2])(verb.run)
+cli.add_typer(guard.cli, name="guard")
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -1,8 +1,9 @@
 """strop serve"""
 
 import os
+import secrets
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -23,6 +24,27 @@ def run(
     api_key_env: Annotated[
         str, typer.Option(help="Variable that holds the key clients must send; unset or empty: no key.")
     ] = "STROP_API_KEY",
+    policy: Annotated[
+        Path | None,
+        typer.Option(help="LoRA adapter that answers to the name policy; default: the bare model."),
+    ] = None,
+    reference: Annotated[
+        Path | None, typer.Option(help="LoRA adapter a guard grades against; default: the bare model.")
+    ] = None,
+    guard: Annotated[
+        Path | None,
+        typer.Option(metavar="GUARD.json", help="Grade calls that cannot be undone, hold low ones."),
+    ] = None,
+    guard_action: Annotated[
+        str, typer.Option(help="hold: a low call waits for approval; mark: the response only says so.")
+    ] = "hold",
+    guard_timeout: Annotated[
+        float, typer.Option(min=0.0, help="Seconds a low call waits before it is answered as held.")
+    ] = 60.0,
+    approval_key_env: Annotated[
+        str,
+        typer.Option(help="Variable that holds the key of whoever approves; unset: one is made and shown."),
+    ] = "STROP_APPROVAL_KEY",
     json: Json = False,
 ) -> None:
     """Serve a model and adapters the way OpenAI does, until Ctrl-C."""
@@ -30,15 +52,38 @@ def run(
     key = os.environ.get(api_key_env) or None
     if key is None and host not in ("127.0.0.1", "::1", "localhost"):
         raise InputError(f"--host {host}: others can reach it; put a key into {api_key_env} first")
+    if guard_action not in ("hold", "mark"):
+        raise InputError(f"--guard-action {guard_action}: hold or mark")
     from strop import app
+    from strop.app.guarding import GuardServing
     from strop.cli.output import emit
 
-    def ready(base_url: str) -> None:
-        emit(
-            {"base_url": base_url, "model": model, "adapters": list(adapters)}, as_json=json, title="serving"
+    watch = None
+    if guard is not None:
+        watch = GuardServing(
+            file=guard,
+            action="mark" if guard_action == "mark" else "hold",
+            timeout_s=guard_timeout,
+            approval_key=os.environ.get(approval_key_env) or secrets.token_urlsafe(18),
         )
 
-    app.serve(model=model, adapters=adapters, host=host, port=port, api_key=key, ready=ready)
+    def ready(base_url: str) -> None:
+        served: dict[str, Any] = {"base_url": base_url, "model": model, "adapters": list(adapters)}
+        if watch is not None:
+            served |= {"approvals": f"{base_url}/approvals", "approval_key": watch.approval_key}
+        emit(served, as_json=json, title="serving")
+
+    app.serve(
+        model=model,
+        adapters=adapters,
+        host=host,
+        port=port,
+        api_key=key,
+        ready=ready,
+        policy=policy,
+        reference=reference,
+        guard=watch,
+    )
 
 
 def _named(text: str) -> tuple[str, Path]:

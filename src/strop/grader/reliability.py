@@ -11,11 +11,11 @@ from strop.grader.baselines import RunScore, total
 from strop.grader.folds import scenario_folds
 from strop.grader.grade import Graded
 from strop.grader.predict import DEFAULT, RANDOM, successes, values
+from strop.grader.promise import promise
 from strop.grader.ratio import Floats
 from strop.stats.calibration import Map, expected_calibration_error, isotonic, platt
-from strop.stats.conformal import lower_threshold
 from strop.stats.detection import auprc
-from strop.stats.intervals import Estimate, Statistic, cluster_bootstrap, cluster_mean, undefined
+from strop.stats.intervals import Statistic, cluster_bootstrap, cluster_mean, undefined
 from strop.stats.risk import area, rejection_ratio, risks
 
 RESAMPLES = 500
@@ -53,7 +53,7 @@ def reliability(
         "rejection": of_each(lambda v, y: rejection_ratio(v, 1 - y)),
         "risk_coverage": _coverage(named[DEFAULT], labels, estimate),
         "calibration": _calibration(named[DEFAULT], labels, folds, estimate),
-        "thresholds": [_promise(named[DEFAULT], labels, folds, rate, scenarios, rng) for rate in RATES],
+        "thresholds": [promise(named[DEFAULT], labels == 1, scenarios, rate, rng) for rate in RATES],
     }
 
 
@@ -121,34 +121,3 @@ def _mean(values: Floats, _labels: Floats) -> float:
 
 def _always(share: float) -> Map:
     return lambda x: np.full(len(x), share)
-
-
-def _promise(
-    scores: Floats,
-    labels: Floats,
-    folds: Folds,
-    rate: float,
-    scenarios: Sequence[str],
-    rng: np.random.Generator,
-) -> dict[str, Any]:
-    """A threshold under which at most `rate` of successful runs of fresh scenarios fall: its value on all
-    data; out of fold, the share of successes held and of failures caught. A blind hold catches `rate`."""
-    right, names = labels == 1, np.array(scenarios, dtype=object)
-    whole = lower_threshold(scores[right], names[right].tolist(), rate)
-    held = np.zeros(len(scores))
-    for fold in np.unique(folds):
-        fitted = right & (folds != fold)
-        value = lower_threshold(scores[fitted], names[fitted].tolist(), rate).value
-        held[folds == fold] = scores[folds == fold] < value
-
-    def share(kind: Any) -> Estimate:
-        return cluster_mean(held[kind], names[kind].tolist(), rng)
-
-    return {
-        "nominal": rate,
-        "threshold": whole.value if np.isfinite(whole.value) else None,
-        "right_held": share(right).to_json(),
-        "wrong_caught": share(~right).to_json(),
-        "wrong_caught_blind": rate,
-        "n_right": whole.n,
-    }

@@ -8,6 +8,7 @@ from typing import Any
 from strop.errors import EngineError, InputError
 from strop.inference.chat import Chat, Reply
 from strop.inference.disconnect import cancelled
+from strop.inference.guarding import Guarding
 from strop.inference.recorder import RecordedCall, Session
 from strop.inference.request import ChatRequest
 from strop.inference.response import Choice, Envelope, chunk, completion, short_id, usage_chunk
@@ -39,6 +40,7 @@ class Completion:
     session: Session | None
     call_index: int
     envelope: Envelope
+    guarding: Guarding | None = None
 
     async def answer(self) -> dict[str, Any]:
         """Sample all choices, record them, and return the chat.completion object."""
@@ -47,7 +49,8 @@ class Completion:
             sampled = await asyncio.gather(*tasks)
         finally:
             await cancelled(*tasks)
-        choices = [self._choice(index, one) for index, one in enumerate(sampled)]
+        read = [self._choice(index, one) for index, one in enumerate(sampled)]
+        choices = list(await asyncio.gather(*map(self._watched, read)))
         self._record(choices)
         decode = self.chat.tokenizer.decode if self.asked.logprobs else None
         return completion(self.envelope, choices, decode)
@@ -64,7 +67,7 @@ class Completion:
                 if token_id is not None:
                     await texts[index].token(token_id, send)
                     continue
-                choices.append(self._choice(index, tasks[index].result()))
+                choices.append(await self._watched(self._choice(index, tasks[index].result())))
                 if len(choices) == len(tasks):
                     self._record(sorted(choices, key=lambda choice: choice.index))
                 await texts[index].end(choices[-1], send)
@@ -114,6 +117,11 @@ class Completion:
             problem=reply.problem,
         )
 
+    async def _watched(self, choice: Choice) -> Choice:
+        if self.guarding is None:
+            return choice
+        return await self.guarding.watched(choice, self._turn(choice.sampled), self.scope)
+
     def _record(self, choices: Sequence[Choice]) -> None:
         turns = [self._turn(choice.sampled) for choice in choices]
         if self.session is None:
@@ -128,6 +136,7 @@ class Completion:
                     reply=choice.message,
                     turn=turn,
                     problem=choice.problem,
+                    held=choice.held,
                 )
                 for choice, turn in zip(choices, turns, strict=True)
             ]

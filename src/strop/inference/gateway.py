@@ -35,6 +35,7 @@ from strop.inference.api_errors import (
 from strop.inference.chat import Chat
 from strop.inference.completion import Completion
 from strop.inference.disconnect import ClientGone, WorkCancelled, while_connected
+from strop.inference.guarding import Guarding
 from strop.inference.recorder import RecordedCall, Session
 from strop.inference.request import ChatRequest, read_request
 from strop.inference.response import Envelope, model_object, short_id
@@ -67,6 +68,7 @@ class Gateway:
         self._seed = seed
         self._sessions: dict[str, Session] = {}
         self._created = int(time.time())
+        self._guarding: Guarding | None = None
         self.app = Starlette(routes=self._routes(), exception_handlers={HTTPException: _http_error})
 
     @property
@@ -99,6 +101,15 @@ class Gateway:
         calls = ended.take()
         self._sampler.shut(key)
         return calls
+
+    def guard(self, guarding: Guarding) -> None:
+        """From now on let this guard look at every reply, and serve what waits at /v1/approvals."""
+        self._guarding = guarding
+        approvals = guarding.approvals
+        self.app.router.routes += [
+            Route("/v1/approvals", _guarded(approvals.listed), methods=["GET"]),
+            Route("/v1/approvals/{approval}", _guarded(approvals.answered), methods=["POST"]),
+        ]
 
     def _served_root(self) -> str:
         if not self.root:
@@ -178,6 +189,7 @@ class Gateway:
             scope=scope,
             session=session,
             call_index=call_index,
+            guarding=self._guarding,
             envelope=Envelope(
                 response_id=f"chatcmpl-{short_id(scope)}", model=asked.model, prompt_tokens=len(prompt_ids)
             ),

@@ -16,7 +16,8 @@ class RecordedCall:
     """One model call of a session: what was asked, the reply as it was answered, and the turn behind it.
 
     `index` counts the session's calls from 0 in the order in which they arrived, `choice` the
-    replies of one call. `problem` says what of the reply could not be read as a tool call.
+    replies of one call. `problem` says what of the reply could not be read as a tool call. `held`: a
+    guard took its tool calls out, so `reply` is not what `turn` sampled.
     """
 
     index: int
@@ -26,6 +27,7 @@ class RecordedCall:
     reply: Message
     turn: Turn
     problem: str | None = None
+    held: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,8 @@ class Session:
             if self._closed:
                 return
             self._calls.extend(calls)
-            for call in reversed(calls):
+            # What was held was never said: the next prompt shows the model what it is told instead.
+            for call in reversed([call for call in calls if not call.held]):
                 tip = _prefix_digests((*call.messages, call.reply), call.tools)[-1]
                 self._tips[tip] = call.turn.prompt_ids + call.turn.sampled_ids
 

@@ -13,13 +13,19 @@ Decode = Callable[[Sequence[int]], str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """One sampled reply as it is answered: the assistant message, why it ended, what was sampled."""
+    """One sampled reply as it is answered: the assistant message, why it ended, what was sampled.
+
+    `guard` is what a guard found of it; `held`: its tool calls were taken out, so that the message is not
+    what was sampled.
+    """
 
     index: int
     message: Mapping[str, Any]
     finish_reason: str
     sampled: Sampled
     problem: str | None = None
+    guard: Mapping[str, Any] | None = None
+    held: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +48,7 @@ def completion(envelope: Envelope, choices: Sequence[Choice], decode: Decode | N
                 "message": {**choice.message, "refusal": None},
                 "logprobs": logprobs(choice.sampled, decode) if decode else None,
                 "finish_reason": choice.finish_reason,
+                **guarded(choice),
             }
             for choice in choices
         ],
@@ -64,8 +71,14 @@ def chunk(
         "delta": dict(delta),
         "logprobs": logprobs(sampled, decode) if sampled and decode else None,
         "finish_reason": end.finish_reason if end else None,
+        **(guarded(end) if end else {}),
     }
     return {**_head(envelope, "chat.completion.chunk", sampled), "choices": [choice]}
+
+
+def guarded(choice: Choice) -> dict[str, Any]:
+    """The field of a choice that says what a guard found, where one looked."""
+    return {} if choice.guard is None else {"strop_guard": dict(choice.guard)}
 
 
 def usage_chunk(envelope: Envelope, sampled: Sequence[Sampled]) -> dict[str, Any]:
