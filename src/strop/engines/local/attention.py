@@ -66,7 +66,7 @@ class Placement:
     positions: Tensor = field(init=False)
     rows: Tensor = field(init=False)
     chunks: int = field(init=False)
-    _aligned: bool = field(init=False)
+    _neighbours: bool = field(init=False)
     _targets: list[_Target] = field(init=False)
     _masks: dict[int | None, Tensor] = field(init=False, default_factory=dict)
 
@@ -75,7 +75,8 @@ class Placement:
         offsets = torch.arange(self.length, device=self.device)
         self.positions = torch.tensor(self.starts, device=self.device)[:, None] + offsets
         self.chunks = -(-(max(self.starts) + self.length) // CHUNK)
-        self._aligned = list(self.slots) == list(range(len(self.slots)))
+        first = self.slots[0]
+        self._neighbours = list(self.slots) == list(range(first, first + len(self.slots)))
         self._targets = [self._target(chunk) for chunk in range(min(self.starts) // CHUNK, self.chunks)]
 
     def windows(self) -> set[int | None]:
@@ -93,11 +94,11 @@ class Placement:
     def read(self, chunks: Sequence[Tensor]) -> list[Tensor]:
         """What the rows' slots hold, each dense: all shared chunks as one [1, kv_heads, shared · CHUNK,
         head_dim], then for each chunk [R, kv_heads, CHUNK, head_dim]."""
-        one = self.slots[0]
+        one, count = self.slots[0], len(self.slots)
         common = [torch.cat([c[one, None] for c in chunks[: self.shared]], 2)] if self.shared else []
         own = chunks[self.shared : self.chunks]
-        if self._aligned:
-            return common + [chunk[: len(self.slots)] for chunk in own]
+        if self._neighbours:
+            return common + [chunk[one : one + count] for chunk in own]
         return common + [chunk.index_select(0, self.rows) for chunk in own]
 
     def mask(self, window: int | None, dtype: torch.dtype, repeats: int) -> Tensor:
