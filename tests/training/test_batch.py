@@ -97,7 +97,14 @@ def test_everybody_is_counted_once() -> None:
         group("e", attempt("e0", 0.0, ()), attempt("e1", 1.0, ())),
     ]
     batch = training_batch(groups, AdvantageRule())
-    assert batch.groups == {"trained": 1, "tied": 1, "singleton": 1, "unscored": 1, "no_tokens": 1}
+    assert batch.groups == {
+        "trained": 1,
+        "tied": 1,
+        "singleton": 1,
+        "unscored": 1,
+        "no_tokens": 1,
+        "stale": 0,
+    }
     assert batch.trajectories == {
         "trained": 2,
         "failed": 2,
@@ -105,6 +112,7 @@ def test_everybody_is_counted_once() -> None:
         "tied": 2,
         "singleton": 1,
         "no_tokens": 3,
+        "stale": 0,
     }
     assert sum(batch.trajectories.values()) == sum(len(g.trajectories) for g in groups)
     assert (batch.forks, len(batch.rows), batch.trained_tokens) == (1, 3, 5)

@@ -1,7 +1,7 @@
 """What all stages of a whole run share, and what several of them do: collect attempts, judge groups."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -47,13 +47,14 @@ class Stage:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rollout:
     """Which attempts to collect: `part` names them in ids, `told` in progress, with `step` of the training
-    where there is one. `temperature` None: as the agent asks."""
+    where there is one. `temperature` None: as the agent asks. `on_group` hears of each group that ended."""
 
     part: str
     attempts: int
     told: str
     step: int | None = None
     temperature: float | None = None
+    on_group: Callable[[Group], None] | None = None
 
 
 async def collected(stage: Stage, scenarios: Sequence[Scenario], what: Rollout) -> list[Group]:
@@ -72,6 +73,8 @@ async def collected(stage: Stage, scenarios: Sequence[Scenario], what: Rollout) 
         api_key=stage.engine.api_key,
         on_attempt=counted,
     )
+    if what.on_group is not None:
+        plan = replace(plan, on_group=what.on_group)
     return await collect(scenarios, plan)
 
 

@@ -17,6 +17,7 @@ from strop.app.judging import Bench, bench, shipped
 from strop.app.progress import OnProgress, silent
 from strop.app.sources import source
 from strop.app.stage import AFTER, BEFORE, JUDGED, Rollout, Stage, collected, judged_or_stopped, members
+from strop.app.steps import Steps
 from strop.audit.cost import counts, seconds_by_stage
 from strop.audit.curve import curve
 from strop.audit.summary import Evidence, audit
@@ -24,7 +25,6 @@ from strop.config import RunConfig, dump, judge_from_environment, load, load_jud
 from strop.grader.codec import from_json, to_json
 from strop.grader.grade import grade
 from strop.inference.client import close_connections
-from strop.judge.forecast import forecast
 from strop.judge.verdict import Verdict
 from strop.report.page import render
 from strop.seeds import generator
@@ -134,26 +134,17 @@ async def _before(stage: Stage) -> None:
 
 async def _train(stage: Stage, *, resume: bool) -> None:
     config = stage.config
-    steps = config.training.steps
+    steps, work = config.training.steps, Steps(stage)
 
     def told(progress: Progress) -> None:
         stage.progress(progress.stage, step=progress.step, steps=steps)
-
-    async def attempts(step: int) -> list[Group]:
-        what = Rollout(part=part(step), attempts=config.rollout.attempts, told="rollout", step=step)
-        return await collected(stage, stage.source.training(step), what)
-
-    async def scores(groups: Sequence[Group], step: int) -> list[Group]:
-        judged = await _judge(stage, groups, part(step))
-        _forecast(stage, step)
-        return judged
 
     async def goes_on(step: int) -> bool:
         return await evaluation.goes_on(stage, step)
 
     plan = TrainPlan(
-        collect=attempts,
-        score=scores,
+        collect=work.attempts,
+        score=work.scores,
         engine=stage.engine,
         run=stage.run,
         steps=steps,
@@ -161,6 +152,8 @@ async def _train(stage: Stage, *, resume: bool) -> None:
         rule=building.rule(config),
         updates=config.training.updates_per_step,
         max_judge_failures=config.judge.max_failures_in_a_row,
+        keep_checkpoints=config.training.keep_checkpoints,
+        max_staleness=config.training.max_staleness,
         goes_on=goes_on,
         progress=told,
     )
@@ -185,19 +178,6 @@ async def _look(stage: Stage, name: str) -> None:
     what = Rollout(part=name, attempts=wanted.attempts, told=name, temperature=wanted.temperature)
     groups = await collected(stage, stage.source.heldout, what)
     stage.run.write_trajectories(name, members(groups))
-
-
-async def _judge(stage: Stage, groups: Sequence[Group], name: str) -> list[Group]:
-    judged, verdicts = await stage.bench.judged(groups, name)
-    _keep(stage, judged, verdicts, name)
-    return judged
-
-
-def _forecast(stage: Stage, step: int) -> None:
-    """What judging the steps that are left will take, by what it took so far."""
-    left = (stage.config.training.steps - step - 1) * stage.config.rollout.groups_per_step
-    expected = forecast(stage.bench.judge.ledger, left + evaluation.groups_left(stage, step))
-    stage.run.append_event("judge_forecast", step=step, **expected.to_json())
 
 
 def _keep(stage: Stage, judged: Sequence[Group], verdicts: Sequence[Verdict], name: str) -> None:

@@ -110,6 +110,20 @@ class TrainingConfig(BaseModel):
     )
     micro_batch_tokens: int = Field(4096, ge=1, description="tokens in one forward pass; memory, not maths")
     seed: int = Field(0, ge=0, lt=2**63, description="root of all randomness of the run")
+    overlap: bool | None = Field(
+        None,
+        description="whether a group is judged while others still roll out; none: true for an endpoint, "
+        "false for the embedded judge",
+    )
+    max_staleness: int = Field(
+        0,
+        ge=0,
+        le=64,
+        description="steps rolled out ahead, by a policy up to so many versions old; 0: none, a run repeats",
+    )
+    keep_checkpoints: int = Field(
+        2, ge=1, description="newest checkpoints that are kept; the latest and the best always are"
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -129,6 +143,11 @@ class TrainingConfig(BaseModel):
             raise ValueError(
                 f"dual_clip = {self.dual_clip} is not above 1 + clip_high = {1 + self.clip_high:g}, "
                 "and would clip what clip_high lets pass; raise it"
+            )
+        if self.max_staleness and self.tis_cap == "off":
+            raise ValueError(
+                f'max_staleness = {self.max_staleness} needs the correction that tis_cap = "off" leaves out; '
+                "give tis_cap a number"
             )
         if self.schedule != "constant" and self.warmup >= self.steps * self.updates_per_step:
             raise ValueError(
@@ -201,6 +220,12 @@ class RunConfig(BaseModel):
     evaluation: EvaluationConfig = Field(default_factory=EvaluationConfig)
     warmstart: WarmstartConfig = Field(default_factory=WarmstartConfig)
     run: RunDirectory = Field(default_factory=RunDirectory)
+
+    @property
+    def overlapping(self) -> bool:
+        """Whether groups are judged while others are still rolled out."""
+        overlap = self.training.overlap
+        return not self.judge.embedded if overlap is None else overlap
 
 
 class WarmstartSettings(BaseModel):

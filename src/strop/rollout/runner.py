@@ -31,12 +31,17 @@ def _silent(_done: int, _total: int) -> None:
     return None
 
 
+def _unheard(_group: Group) -> None:
+    return None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutPlan:
     """How to collect. `part` names the rollout in ids: a step ("train-0003") or a set ("heldout-before").
 
     `temperature` overrides what agents ask for, 0 for greedy. `api_key` is the recorder's;
-    `on_attempt(done, total)` hears of every attempt that ended.
+    `on_attempt(done, total)` hears of every attempt that ended, `on_group` of every group, as soon as the
+    last of its attempts has.
     """
 
     sessions: Sessions
@@ -46,6 +51,7 @@ class RolloutPlan:
     temperature: float | None = None
     api_key: str = "strop"
     on_attempt: Callable[[int, int], None] = _silent
+    on_group: Callable[[Group], None] = _unheard
 
 
 async def collect(scenarios: Sequence[Scenario], plan: RolloutPlan) -> list[Group]:
@@ -62,16 +68,21 @@ async def collect(scenarios: Sequence[Scenario], plan: RolloutPlan) -> list[Grou
     urls = plan.sessions.open([slot.key for slot in slots], plan.temperature)
     async with _client(plan.api_key) as root:
         runs = [_Run(slot, plan, root.with_options(base_url=urls[slot.key])) for slot in slots]
-        await _all(runs, plan.on_attempt)
+        await _all(runs, plan)
     return _groups([run.trajectory() for run in runs])
 
 
-async def _all(runs: Sequence[_Run], on_attempt: Callable[[int, int], None]) -> None:
+async def _all(runs: Sequence[_Run], plan: RolloutPlan) -> None:
     tasks = [asyncio.ensure_future(run()) for run in runs]
+    size = plan.limits.attempts
+    open_groups = [runs[first : first + size] for first in range(0, len(runs), size)]
     try:
         for done, ended in enumerate(asyncio.as_completed(tasks), start=1):
             await ended
-            on_attempt(done, len(tasks))
+            plan.on_attempt(done, len(tasks))
+            for members in [members for members in open_groups if all(run.ended for run in members)]:
+                open_groups.remove(members)
+                plan.on_group(_groups([run.trajectory() for run in members])[0])
     finally:
         for task in tasks:
             task.cancel()
@@ -109,6 +120,10 @@ class _Run:
             self._trajectory = with_truth(trajectory, attempt)
         finally:
             _close(attempt, self._slot.key)
+
+    @property
+    def ended(self) -> bool:
+        return self._trajectory is not None
 
     def trajectory(self) -> Trajectory:
         assert self._trajectory is not None

@@ -6,6 +6,7 @@ from typing import Any
 
 from strop.engine import Published
 from strop.training.batch import Batch
+from strop.training.staleness import summary
 from strop.trajectory.model import Group
 
 SCHEMA = 1
@@ -35,8 +36,9 @@ def step_line(step: int, groups: Sequence[Group], batch: Batch, update: Update) 
 
     `tied_share` is of the groups, `unscored_share` of the attempts that a judge was to score; both are null
     where there was none. `engine` holds what `Engine.accumulate` and `step` report, each null where
-    it is not known: `kl` without such a term in the loss, all of them without an update. `truth` was not used for training; it is null where no attempt has one. Attempts that failed have
-    no score and no truth, and are not in the n of either.
+    it is not known: `kl` without such a term in the loss, all of them without an update. `truth` was not used
+    for training; it is null where no attempt has one. Attempts that failed have no score and no truth, and
+    are not in the n of either.
     """
     members = [member for group in groups for member in group.trajectories]
     return {
@@ -47,13 +49,12 @@ def step_line(step: int, groups: Sequence[Group], batch: Batch, update: Update) 
         "groups": {"all": len(groups), **batch.groups},
         "trajectories": {"all": len(members), **batch.trajectories},
         "tied_share": _share(batch.groups["tied"], len(groups)),
-        "unscored_share": _share(
-            batch.trajectories["unscored"], len(members) - batch.trajectories["failed"]
-        ),
+        "unscored_share": _share(batch.trajectories["unscored"], len(members) - batch.trajectories["failed"]),
         "rows": len(batch.rows),
         "forks": batch.forks,
         "sampled_tokens": batch.sampled_tokens,
         "trained_tokens": batch.trained_tokens,
+        "staleness": summary(batch.staleness, batch.stale_rows),
         "judge_score": _mean([member.score for member in members if member.failure is None]),
         "truth": _mean([member.truth for member in members if member.failure is None]),
         "truth_used_for_training": False,

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from strop.training.advantages import Scale, advantages
+from strop.training.staleness import Bound, staleness
 from strop.trajectory.model import Group, Trajectory
 from strop.trajectory.tokens import Row, rows
 
@@ -31,10 +32,11 @@ class AdvantageRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """`advantages` has one number a row: that of its trajectory.
+    """`advantages` has one number a row: that of its trajectory; `staleness` how many versions old it is.
 
-    `groups` counts groups by fate (trained, tied, singleton, unscored, no_tokens), `trajectories` by
-    fate (trained, failed, unscored, tied, singleton, no_tokens): each sums to all there were.
+    `groups` counts groups by fate (trained, tied, singleton, unscored, no_tokens, stale), `trajectories` by
+    fate (trained, failed, unscored, tied, singleton, no_tokens, stale): each sums to all there were.
+    `stale_rows` counts rows that were too old, of trajectories that would have been trained otherwise.
     `forks` counts rows beyond the first of every trajectory; `sampled_tokens` all that were sampled,
     `trained_tokens` those in `rows`.
     """
@@ -46,50 +48,94 @@ class Batch:
     forks: int
     sampled_tokens: int
     trained_tokens: int
+    staleness: Sequence[int] = ()
+    stale_rows: int = 0
 
 
-GROUP_FATES = ("trained", "tied", "singleton", "unscored", "no_tokens")
-TRAJECTORY_FATES = ("trained", "failed", "unscored", "tied", "singleton", "no_tokens")
+GROUP_FATES = ("trained", "tied", "singleton", "unscored", "no_tokens", "stale")
+TRAJECTORY_FATES = ("trained", "failed", "unscored", "tied", "singleton", "no_tokens", "stale")
 
 
-def training_batch(groups: Sequence[Group], rule: AdvantageRule) -> Batch:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Member:
+    """What becomes of one attempt: its rows, those of them that are trained, and their staleness."""
+
+    fate: str
+    rows: Sequence[Row]
+    trained: Sequence[Row]
+    advantage: float
+    staleness: Sequence[int]
+    stale_rows: int
+
+
+def training_batch(groups: Sequence[Group], rule: AdvantageRule, bound: Bound | None = None) -> Batch:
     """Advantages of all groups, given to the rows of their trajectories.
 
     The advantage belongs to the trajectory: each of its rows, and so each sampled token, carries it
-    once, however many turns or branches there are. A scored attempt without recorded tokens counts
-    in its group's baseline and trains nothing.
+    once, however many turns or branches there are. A scored attempt without recorded tokens, or whose rows
+    are older than `bound` lets pass (None: all pass, as if sampled by the policy that is trained), counts in
+    its group's baseline and trains nothing.
     """
-    trained: list[tuple[Row, float]] = []
-    group_fates, fates = Counter[str](), Counter[str]()
-    forks = sampled = 0
+    group_fates, everyone = Counter[str](), list[_Member]()
     for group in groups:
-        members = list(group.trajectories)
-        result = advantages(
-            [_usable_score(member) for member in members],
-            scale=rule.scale,
-            leave_one_out=rule.leave_one_out,
-            tolerance=rule.tolerance,
-            noise_floor=rule.floor(group),
-        )
-        before = len(trained)
-        for member, value in zip(members, result.values.tolist(), strict=True):
-            own = rows(member.trajectory_id, member.turns)
-            forks += max(0, len(own) - 1)
-            sampled += _sampled(own)
-            fate = _fate(member, result.dropped_reason, own)
-            fates[fate] += 1
-            if fate == "trained":
-                trained += [(row, value) for row in own]
-        group_fates[result.dropped_reason or ("trained" if len(trained) > before else "no_tokens")] += 1
+        dropped, members = _members(group, rule, bound)
+        group_fates[dropped or _best(members)] += 1
+        everyone += members
+    fates = Counter(member.fate for member in everyone)
+    trained = [(row, member.advantage) for member in everyone for row in member.trained]
     return Batch(
         rows=[row for row, _ in trained],
-        advantages=[value for _, value in trained],
+        advantages=[advantage for _, advantage in trained],
         groups={fate: group_fates[fate] for fate in GROUP_FATES},
         trajectories={fate: fates[fate] for fate in TRAJECTORY_FATES},
-        forks=forks,
-        sampled_tokens=sampled,
+        forks=sum(max(0, len(member.rows) - 1) for member in everyone),
+        sampled_tokens=sum(_sampled(member.rows) for member in everyone),
         trained_tokens=_sampled([row for row, _ in trained]),
+        staleness=[age for member in everyone for age in member.staleness],
+        stale_rows=sum(member.stale_rows for member in everyone),
     )
+
+
+def _members(group: Group, rule: AdvantageRule, bound: Bound | None) -> tuple[str | None, list[_Member]]:
+    """Why the whole group is dropped, if it is, and its attempts."""
+    result = advantages(
+        [_usable_score(member) for member in group.trajectories],
+        scale=rule.scale,
+        leave_one_out=rule.leave_one_out,
+        tolerance=rule.tolerance,
+        noise_floor=rule.floor(group),
+    )
+    dropped = result.dropped_reason
+    values = result.values.tolist()
+    members = [
+        _member(trajectory, dropped, value, bound)
+        for trajectory, value in zip(group.trajectories, values, strict=True)
+    ]
+    return dropped, members
+
+
+def _member(trajectory: Trajectory, dropped: str | None, advantage: float, bound: Bound | None) -> _Member:
+    own = rows(trajectory.trajectory_id, trajectory.turns)
+    fate = _fate(trajectory, dropped, own)
+    fresh: list[tuple[Row, int]] = []
+    if fate == "trained":
+        ages = [0 if bound is None else staleness(row, trajectory.turns, bound.version) for row in own]
+        fresh = [(r, age) for r, age in zip(own, ages, strict=True) if bound is None or age <= bound.most]
+    stale = len(own) - len(fresh) if fate == "trained" else 0
+    return _Member(
+        fate="stale" if fate == "trained" and not fresh else fate,
+        rows=own,
+        trained=[row for row, _ in fresh],
+        advantage=advantage,
+        staleness=[age for _, age in fresh],
+        stale_rows=stale,
+    )
+
+
+def _best(members: Sequence[_Member]) -> str:
+    """The fate of a group that was not dropped as a whole."""
+    fates = {member.fate for member in members}
+    return next(fate for fate in ("trained", "stale", "no_tokens") if fate in fates)
 
 
 def _usable_score(member: Trajectory) -> float | None:

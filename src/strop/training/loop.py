@@ -7,16 +7,18 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from strop.engine import Engine, Published
+from strop.engine import Engine
 from strop.errors import EngineError, JudgeStopped
 from strop.store import checkpoints
 from strop.store.run import Run
 from strop.training.accounting import Update, finished_line, step_line, why_skipped
+from strop.training.ahead import Ahead, aside
 from strop.training.batch import AdvantageRule, Batch, training_batch
 from strop.training.inspection import keep_for_inspection
 from strop.training.judge_watch import JudgeWatch
 from strop.training.progress import OnProgress, StageClock, ignore
 from strop.training.resume import first_step
+from strop.training.staleness import Bound
 from strop.trajectory.model import Group, Trajectory
 
 RATIO_BOUND = 0.05
@@ -38,6 +40,10 @@ class TrainPlan:
     row without a verdict stop the run (0: never). `updates` optimizer steps share the rows of a step,
     each on a part of them. `goes_on(step)` is asked before each step, when `step` are done and the policy
     after them is served; False ends the training. `now` is the clock that times the stages.
+
+    Up to `max_staleness` steps are collected ahead, while earlier ones are judged and trained, by policies
+    up to so many versions older than the one that is trained; older rows are dropped. The engine then works
+    in a thread beside the event loop.
     """
 
     collect: Callable[[int], Awaitable[Sequence[Group]]]
@@ -51,6 +57,7 @@ class TrainPlan:
     updates: int = 1
     max_judge_failures: int = 8
     keep_checkpoints: int = 2
+    max_staleness: int = 0
     goes_on: Callable[[int], Awaitable[bool]] = always
     progress: OnProgress = ignore
     now: Callable[[], float] = time.perf_counter
@@ -67,33 +74,55 @@ class TrainResult:
 async def train(plan: TrainPlan) -> TrainResult:
     """Run the steps from `start_step`, or from where the run stopped, to `steps`.
 
-    Killed anywhere and resumed, it ends with the same lines and the same adapter. A cancelled run
-    stops between two stages. A step without a trainable row updates and publishes nothing and says
-    why. Raises JudgeStopped for a dead judge (the step is not counted, its rollouts are kept),
-    EngineError for a loss or gradient that is not finite (the batch is kept for inspection, the last
-    checkpoint stands), PublishError where the probe fails.
+    Killed anywhere and resumed, it ends with the same lines and the same adapter. With `max_staleness` above
+    0 what was sampled ahead is lost with the process and sampled anew by a newer policy: every step is then
+    still done once, on rows within the bound, but not to the same numbers. A cancelled run stops between two
+    stages. A step without a trainable row updates and publishes nothing and says why. Raises JudgeStopped
+    for a dead judge (the step is not counted, its rollouts are kept), EngineError for a loss or gradient
+    that is not finite (the batch is kept for inspection, the last checkpoint stands), PublishError where
+    the probe fails.
     """
     first = first_step(plan.run, plan.engine, start=plan.start_step, resume=plan.resume)
     watch = JudgeWatch(plan.max_judge_failures)
     clock = StageClock(plan.steps, plan.progress, plan.now)
-    for step in range(first, plan.steps):
-        if not await plan.goes_on(step):
-            break
-        async with clock.stage("rollout", step):
-            groups = await plan.collect(step)
-            plan.run.write_trajectories(part(step), _trajectories(groups))
-        async with clock.stage("judge", step):
-            groups = await plan.score(groups, step)
-            plan.run.write_trajectories(part(step), _trajectories(groups))
-            _stop_if_dead(watch, groups, step, plan.run)
-        async with clock.stage("advantages", step):
-            batch = training_batch(groups, plan.rule)
-        async with clock.stage("update", step):
-            update = _update(plan, step, batch)
-        line = step_line(step, groups, batch, update)
-        published = await _keep_and_publish(plan, line, clock) if update.skipped is None else None
-        plan.run.append_step(finished_line(line, published, clock.seconds))
+    ahead = Ahead(plan.collect, plan.max_staleness, plan.steps)
+    try:
+        for step in range(first, plan.steps):
+            if not await plan.goes_on(step):
+                break
+            async with clock.stage("rollout", step):
+                groups = await ahead.take(step)
+                plan.run.write_trajectories(part(step), _trajectories(groups))
+            async with clock.stage("judge", step):
+                groups = await plan.score(groups, step)
+                plan.run.write_trajectories(part(step), _trajectories(groups))
+                _stop_if_dead(watch, groups, step, plan.run)
+            await _learn(plan, step, groups, clock)
+    finally:
+        await ahead.abandon()
     return TrainResult(first_step=first, lines=plan.run.steps())
+
+
+async def _learn(plan: TrainPlan, step: int, groups: Sequence[Group], clock: StageClock) -> None:
+    """From judged groups to the step's line: advantages, update, checkpoint, publish."""
+    threaded = plan.max_staleness > 0
+    async with clock.stage("advantages", step):
+        bound = Bound(version=plan.engine.info.policy_version, most=plan.max_staleness)
+        batch = training_batch(groups, plan.rule, bound)
+    async with clock.stage("update", step):
+        update = await aside(lambda: _update(plan, step, batch), threaded=threaded)
+    line = step_line(step, groups, batch, update)
+    published = None
+    if update.skipped is None:
+        # The checkpoint comes before the line, and holds it: `latest` moving is the one instant in which
+        # a step becomes done. Killed before it, the step is done again; after it, resume writes the line
+        # and publishes. A line without its checkpoint, or an update applied twice, cannot come about.
+        async with clock.stage("checkpoint", step):
+            manifest = {"line": line, "seconds": clock.seconds}
+            await aside(lambda: _keep(plan, step, manifest), threaded=threaded)
+        async with clock.stage("publish", step):
+            published = await aside(plan.engine.publish, threaded=threaded)
+    plan.run.append_step(finished_line(line, published, clock.seconds))
 
 
 def part(step: int) -> str:
@@ -101,17 +130,9 @@ def part(step: int) -> str:
     return f"train-{step:04d}"
 
 
-async def _keep_and_publish(plan: TrainPlan, line: dict[str, Any], clock: StageClock) -> Published:
-    # The checkpoint comes before the line, and holds it: `latest` moving is the one instant in which
-    # a step becomes done. Killed before it, the step is done again; after it, resume writes the line
-    # and publishes. A line without its checkpoint, or an update applied twice, cannot come about.
-    step = line["step"]
-    async with clock.stage("checkpoint", step):
-        manifest = {"line": line, "seconds": clock.seconds}
-        checkpoints.save(plan.run, step, plan.engine.save, manifest)
-        checkpoints.prune(plan.run, plan.keep_checkpoints)
-    async with clock.stage("publish", step):
-        return plan.engine.publish()
+def _keep(plan: TrainPlan, step: int, manifest: Mapping[str, Any]) -> None:
+    checkpoints.save(plan.run, step, plan.engine.save, manifest)
+    checkpoints.prune(plan.run, plan.keep_checkpoints)
 
 
 def _update(plan: TrainPlan, step: int, batch: Batch) -> Update:
@@ -123,7 +144,8 @@ def _update(plan: TrainPlan, step: int, batch: Batch) -> Update:
         kept = keep_for_inspection(plan.run, step, batch, str(error))
         plan.run.append_event("update_failed", step=step, reason=str(error), batch=kept.name)
         raise EngineError(f"step {step}: {error}; what it was given is in {kept}") from error
-    _note_disagreement(plan.run, step, parts[0])
+    if not any(batch.staleness):
+        _note_disagreement(plan.run, step, parts[0])
     tokens = sum(part["tokens"] for part in parts)
     means = {
         name: sum(part[name] * part["tokens"] for part in parts) / tokens if tokens else 0.0
