@@ -67,7 +67,7 @@ def logprobs(own: Learner, rows: list[Row]) -> np.ndarray:
 
 
 @pytest.mark.parametrize("name", ["llama", "gemma2"])
-def test_no_array_of_all_tokens_by_vocabulary_is_ever_made(name: str) -> None:
+def test_x53_no_array_of_all_tokens_by_vocabulary_is_ever_made(name: str) -> None:
     """360 trained tokens, 4000 words: chunks of logits, and the head, are the largest there is."""
     own = learner(name, wide=True, micro_batch_tokens=1000)
     with Largest() as seen:
@@ -113,8 +113,8 @@ def test_a_model_without_such_layers_is_refused() -> None:
 
 
 @pytest.mark.parametrize("checkpointing", [False, True])
-def test_dropout_that_an_adapter_was_made_with_is_off(checkpointing: bool, tmp_path: Path) -> None:
-    """X28: half of every LoRA's input would be gone, and the ratio on policy would not be 1."""
+def test_x28_dropout_that_an_adapter_was_made_with_is_off(checkpointing: bool, tmp_path: Path) -> None:
+    """Half of every LoRA's input would be gone, and the ratio on policy would not be 1."""
     plain_one = learner()
     save_adapter(plain_one.model, tmp_path)
     config = json.loads((tmp_path / "adapter_config.json").read_text())
@@ -127,7 +127,7 @@ def test_dropout_that_an_adapter_was_made_with_is_off(checkpointing: bool, tmp_p
 
 
 @pytest.mark.parametrize("name", ["llama", "qwen3", "gemma2", "gemma3"])
-def test_the_error_of_bfloat16_is_bounded(name: str) -> None:
+def test_x55_the_error_of_bfloat16_is_bounded(name: str) -> None:
     """Mean and largest |log-prob difference| to the same weights in float32, packed and row by row.
 
     Packing adds nothing to what bfloat16 itself costs: the model alone is as far off.

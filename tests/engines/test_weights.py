@@ -90,7 +90,7 @@ def test_a_folded_copy_computes_what_the_adapter_does() -> None:
     assert float((logits(model) - logits(base)).abs().max()) > 0.1
 
 
-def test_folding_many_versions_does_not_drift() -> None:
+def test_x26_folding_many_versions_does_not_drift() -> None:
     """Each copy starts at the base. Merging in place and back changes bfloat16 weights for good."""
     base = bare().to(torch.bfloat16)
     model = moved(base)
