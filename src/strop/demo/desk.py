@@ -6,14 +6,16 @@ undone. The desk keeps a journal of every call, from which `strop.demo.truth` re
 
 import json
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from strop.demo.orders import FINAL, REFUNDABLE, OrderScenario, by_id
 from strop.demo.truth import Outcome, outcome
+from strop.errors import InputError
 from strop.rollout.environment import Scenario
+from strop.rollout.tool_agent import readable_arguments
 from strop.seeds import generator
 from strop.trajectory.model import Message
 
@@ -61,7 +63,7 @@ class OrderDesk:
             {"role": "system", "content": SYSTEM},
             {"role": "user", "content": scenario.customer_message},
         )
-        self._rng = rng
+        self._fails: Callable[[], bool] = lambda: bool(rng.random() < LOOKUP_FAILS)
         self._steps = 0
         self._database = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         self._database.executescript(_SCHEMA)
@@ -94,6 +96,24 @@ class OrderDesk:
         self._steps += 1
         return json.dumps(result)
 
+    def replay(self, messages: Sequence[Message]) -> None:
+        """Live through a recorded conversation again, with the luck its lookups had; it goes on from there.
+
+        For a fresh desk. Raises InputError where a call answers otherwise than it was recorded.
+        """
+        results = {m["tool_call_id"]: str(m["content"]) for m in messages if m["role"] == "tool"}
+        luck = self._fails
+        for call in (call for m in messages for call in m.get("tool_calls") or ()):
+            arguments = readable_arguments(call, TOOLS)
+            if isinstance(arguments, str) or call["id"] not in results:
+                continue
+            recorded = results[call["id"]]
+            self._fails = lambda recorded=recorded: "timeout" in recorded  # type: ignore[misc]
+            if self.call(call["function"]["name"], arguments) != recorded:
+                raise InputError(f"{self.scenario.scenario_id}: the recorded calls are not of this desk")
+        self._fails = luck
+        self.messages = tuple(messages)
+
     def truth(self, messages: Sequence[Message]) -> Outcome:
         """What really happened, read from the journal and the conversation."""
         journal = self._database.execute("SELECT tool, number, ok FROM journal ORDER BY step").fetchall()
@@ -107,7 +127,7 @@ class OrderDesk:
         row = self._database.execute("SELECT item, status FROM orders WHERE number = ?", (number,)).fetchone()
         if row is None:
             return {"error": "no such order"}
-        if self._rng.random() < LOOKUP_FAILS:
+        if self._fails():
             return {"error": "timeout"}
         return {"item": row[0], "status": row[1]}
 
