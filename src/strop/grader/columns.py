@@ -1,8 +1,8 @@
 """Scores from elsewhere beside the grades: a judge's, Monte-Carlo step values, a trained reward model's.
 
 A line of a grades file may hold `scores`, an object of names to numbers (one a run), and `step_scores`, an
-object of names to lists, one number a graded step. A file of its own has lines with `trajectory_id` and
-`score` or `step_scores`, a list. Higher is better everywhere. `grade` neither reads nor writes them.
+object of names to lists, one number a graded step or one an assistant message. A file of its own has lines
+with `trajectory_id` and `score`, a number, or `step_scores`, a list. Higher is better everywhere.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,7 +20,7 @@ from strop.trajectory.fields import Place
 
 @dataclass(slots=True, kw_only=True)
 class Column:
-    """One named score: `runs` by trajectory id, `steps` by trajectory id, one number a graded step."""
+    """One named score: `runs` by trajectory id, `steps` by trajectory id, one number a step."""
 
     name: str
     runs: dict[str, float] = field(default_factory=dict)
@@ -35,13 +35,25 @@ class Column:
         if self.runs:
             return {self.name: lambda g: self.runs[g.trajectory_id]}
         return {
-            f"{self.name} (mean step)": lambda g: float(self.steps[g.trajectory_id].mean()),
-            f"{self.name} (lowest step)": lambda g: float(self.steps[g.trajectory_id].min()),
+            f"{self.name} (mean step)": lambda g: float(self.of_steps(g).mean()),
+            f"{self.name} (lowest step)": lambda g: float(self.of_steps(g).min()),
         }
 
     def step_scores(self) -> dict[str, StepScore]:
         """By name: the scores of the steps, if it has any."""
-        return {self.name: lambda g: self.steps[g.trajectory_id]} if self.steps else {}
+        return {self.name: self.of_steps} if self.steps else {}
+
+    def of_steps(self, graded: Graded) -> Floats:
+        """One number a graded step, [K]. Raises InputError where they do not line up."""
+        values, places = self.steps[graded.trajectory_id], [s.index for s in graded.steps]
+        if len(values) == len(places):
+            return values
+        if max(places) >= len(values):
+            raise InputError(
+                f"{self.name}: {len(values)} step scores of {graded.trajectory_id}, which has "
+                f"{len(places)} graded steps; give one for each, or one for each assistant message"
+            )
+        return values[places]
 
 
 def read_inline(lines: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, Column]:
@@ -85,18 +97,10 @@ def covered(graded: Sequence[Graded], columns: Sequence[Column]) -> tuple[list[G
             lost[f"no score of {missing[0]}"] += 1
             continue
         for column in columns:
-            _check_steps(column, one)
+            if one.steps and one.trajectory_id in column.steps:
+                column.of_steps(one)
         kept.append(one)
     return kept, {reason: count for reason, count in lost.items() if count}
-
-
-def _check_steps(column: Column, one: Graded) -> None:
-    steps = column.steps.get(one.trajectory_id)
-    if one.steps and steps is not None and len(steps) != len(one.steps):
-        raise InputError(
-            f"{column.name}: {len(steps)} step scores of {one.trajectory_id}, which has "
-            f"{len(one.steps)} graded steps; give one for each"
-        )
 
 
 def _steps(place: Place, values: Any, name: str) -> Floats:
