@@ -117,8 +117,8 @@ def _in_short(results: Results) -> str:
         f"noise is not told apart in the mean over worlds: `{TWICE}` is {_both(results, TWICE)} above "
         f"`{REFERENCE}`, but {_again_mean(results)} on runs of their own. Where half of the scenarios are "
         f"undecidable twice is better ({_again_in(results, 'undecidable')} on runs of their own): mean "
-        "scores that are nothing but noise spread by about their own standard error, so that a floor of once that "
-        "hardly damps them.",
+        "scores that are nothing but noise spread by about their own standard error, so that a floor of "
+        "once that hardly damps them.",
         f"Without a floor: {_both(results, 'std')}. In groups of 4 it counts.",
         f"Not `none`: {_both(results, 'none')}. The noisiest groups then lead the update: *undecidable* "
         f"{_signed(big.above('none', REFERENCE, 'undecidable'))}, *uneven noise* "
