@@ -50,6 +50,42 @@ class Scored:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Against:
+    """What a reference says of a row's sampled tokens (float64, [n_sampled]).
+
+    `logprobs` log π_ref(token); `kl` = KL(π ‖ π_ref) of the next-token distributions in nats, None where
+    the reader does not hold both at once.
+    """
+
+    logprobs: NDArray[np.float64]
+    kl: NDArray[np.float64] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contrasted:
+    """One row as the policy reads it, and as each reference does, in the order of their names."""
+
+    policy: Scored
+    references: tuple[Against, ...]
+
+
+class Contrast(Protocol):
+    """A policy read against one reference or several that share its tokenizer.
+
+    A reference that is the policy gives its log-probs bit for bit and KL exactly 0.
+    """
+
+    @property
+    def references(self) -> Sequence[str]:
+        """The references' names."""
+        ...
+
+    def read(self, rows: Sequence[Row]) -> list[Contrasted]:
+        """Each row under every model. Raises InputError for ids that a model does not have."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
     """A version that is now served, and the probe that proves it.
 

@@ -177,7 +177,8 @@ def test_grade_plain_chat_with_an_untrained_policy_is_exactly_0(
     file = two_attempts(tmp_path / "a.jsonl")
     arguments = ["grade", str(file), "--policy", str(adapter), "--model", str(tiny_model), "--out", str(out)]
     assert main([*arguments, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == {"graded": 2, "ungraded": 0, "out": str(out)}
+    said = json.loads(capsys.readouterr().out)
+    assert (said["graded"], said["ungraded"], said["tokens"], said["out"]) == (2, 0, 10, str(out))
     lines = [json.loads(line) for line in out.read_text().splitlines()]
     assert [line["trajectory_id"] for line in lines] == ["t0", "t1"]
     assert [step["grade"] for line in lines for step in line["steps"]] == [0.0, 0.0]
@@ -195,12 +196,14 @@ def test_grade_names_the_bad_line_and_writes_nothing(
     assert not out.exists()
 
 
-def test_grade_without_model_or_adapter_is_2(tmp_path: Path, tiny_model: Path, capsys: Err) -> None:
+def test_grade_without_model_or_adapter_is_2(
+    tmp_path: Path, tiny_model: Path, adapter: Path, capsys: Err
+) -> None:
     file = two_attempts(tmp_path / "a.jsonl")
     nowhere = str(tmp_path / "nowhere")
     assert main(["grade", str(file), "--policy", nowhere, "--model", str(tiny_model)]) == 2
     one_line(capsys, nowhere)
-    assert main(["grade", str(file), "--policy", nowhere, "--model", nowhere]) == 2
+    assert main(["grade", str(file), "--policy", str(adapter), "--model", nowhere]) == 2
     one_line(capsys, "no such model folder")
 
 

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
 from typing import Literal
 
 Kind = Literal["reasoning", "prose", "tool_name", "tool_arguments", "template"]
@@ -13,19 +14,25 @@ _SPACE = re.compile(r"\s*")
 _JSON = json.JSONDecoder()
 
 
-def token_kinds(ids: Sequence[int], decode: Decode) -> tuple[Kind, ...]:
+def token_kinds(
+    ids: Sequence[int], decode: Decode, kinds_of: Callable[[str], list[Kind]] | None = None
+) -> tuple[Kind, ...]:
     """One kind for each of the ids of one model reply, which `decode` turns into text.
 
     A token that decodes to nothing (a control token) is template. Any other takes the kind of its
-    first character that is not a space, or of its first character. Offsets come from decoding every
-    prefix, so tokens that make up one character between them share that character's kind.
+    first character that is not a space, or of its first character. `kinds_of` names the kind of each
+    character, None: `text_kinds`. Where tokens decoded one by one do not spell the text, offsets come
+    from decoding every prefix, and tokens that make up one character between them share its kind.
     """
-    text = decode(ids)
-    kinds = text_kinds(text)
-    ends = [0, *(len(decode(ids[: i + 1])) for i in range(len(ids)))]
+    text, pieces = decode(ids), [decode([token]) for token in ids]
+    kinds = (kinds_of or text_kinds)(text)
+    if "".join(pieces) == text:
+        ends = [0, *accumulate(map(len, pieces))]
+    else:
+        ends = [0, *(len(decode(ids[: i + 1])) for i in range(len(ids)))]
     return tuple(
-        "template" if decode([token]) == "" else _kind_at(text, kinds, ends[i], ends[i + 1])
-        for i, token in enumerate(ids)
+        "template" if pieces[i] == "" else _kind_at(text, kinds, ends[i], ends[i + 1])
+        for i in range(len(ids))
     )
 
 

@@ -6,6 +6,8 @@ from typing import Any
 
 from strop.errors import ModelError, in_one_line
 
+_MANY_KINDS = 'Ünïcode 12345  {"order_id": "A-7"}\n\tif x:\n        return 漢字 🙂 it\'s O\'Neil <think>'
+
 
 class HFTokenizer:
     """A fast transformers tokenizer as strop.inference needs it."""
@@ -21,15 +23,15 @@ class HFTokenizer:
         self.special_tokens: Sequence[str] = tuple(dict.fromkeys([*backend.all_special_tokens, *added]))
 
     @classmethod
-    def load(cls, model: str | Path) -> "HFTokenizer":
-        """Read a model's tokenizer. Raises ModelError where there is none, or none with a chat template."""
+    def load(cls, model: str | Path, *, chat: bool = True) -> "HFTokenizer":
+        """Read a model's tokenizer. Raises ModelError where there is none, or for `chat` no chat template."""
         from transformers import AutoTokenizer, GenerationConfig
 
         try:
             backend = AutoTokenizer.from_pretrained(model)
         except (OSError, ValueError, TypeError) as error:
             raise ModelError(f"{model}: cannot load its tokenizer: {in_one_line(error)}") from error
-        if not backend.chat_template:
+        if chat and not backend.chat_template:
             raise ModelError(f"{model}: the tokenizer has no chat template; use an instruct model")
         try:
             declared = GenerationConfig.from_pretrained(model).eos_token_id
@@ -46,3 +48,11 @@ class HFTokenizer:
     def decode(self, ids: Sequence[int]) -> str:
         """Text of the ids, control tokens left out."""
         return str(self._backend.decode(list(ids), skip_special_tokens=True))
+
+    def agrees(self, other: "HFTokenizer") -> bool:
+        """Whether both give the same ids to the same tokens, and cut a text of many kinds alike."""
+        ours, theirs = self._backend, other._backend
+        return bool(
+            ours.get_vocab() == theirs.get_vocab()
+            and self.encode(_MANY_KINDS, special=False) == other.encode(_MANY_KINDS, special=False)
+        )

@@ -23,21 +23,24 @@ NAME = "strop_tree"
 class BranchView:
     """One branch of a pack: its nodes [start, stop), and `seen`, the path above it and itself, by node.
 
-    `seen` is None where that is all nodes before `stop`. `depth` [n, m] is how far above each node each
-    seen node stands; below 0 it stands under it.
+    `seen` is None where that is all nodes before `stop`. `above` is the length of the path.
     """
 
     start: int
     stop: int
     seen: Tensor | None
-    depth: Tensor
+    above: int
+    device: torch.device
     masks: dict[tuple[int | None, int, torch.dtype], Tensor]
 
     def mask(self, window: int | None, repeats: int, dtype: torch.dtype) -> Tensor:
         """[repeats · n, m]: 0 where a node sees another, else the lowest number; shared by all layers."""
         key = (window, repeats, dtype)
         if key not in self.masks:
-            unseen = self.depth < 0 if window is None else (self.depth < 0) | (self.depth >= window)
+            seen = torch.arange(self.above + self.stop - self.start, device=self.device, dtype=torch.int32)
+            # How far above each node each seen node stands; below 0 it stands under it.
+            depth = seen[self.above :, None] - seen
+            unseen = depth < 0 if window is None else (depth < 0) | (depth >= window)
             bias = torch.zeros(unseen.shape, dtype=dtype, device=unseen.device)
             self.masks[key] = bias.masked_fill_(unseen, torch.finfo(dtype).min).repeat(repeats, 1)
         return self.masks[key]
@@ -53,14 +56,13 @@ def branch_views(branches: Sequence[Branch], device: torch.device) -> list[Branc
     for branch in branches:
         own = torch.arange(branch.start, branch.stop)
         seen = torch.cat([torch.from_numpy(branch.path), own])
-        height = torch.arange(len(branch.path), len(seen))
-        depth = height[:, None] - torch.arange(len(seen))
         views.append(
             BranchView(
                 start=branch.start,
                 stop=branch.stop,
                 seen=None if len(seen) == branch.stop else seen.to(device),
-                depth=depth.to(device),
+                above=len(branch.path),
+                device=device,
                 masks={},
             )
         )

@@ -97,6 +97,18 @@ def adapted(base: nn.Module, shape: LoraShape, adapter: Path | None, seed: int) 
     return model.eval()
 
 
+def wearing(base: nn.Module, adapter: Path) -> nn.Module:
+    """The base with one adapter on it, to be read only; the weights are the base's own.
+
+    Raises ModelError as `adapted` does.
+    """
+    model = _from_folder(share(base), adapter)
+    _refuse_beyond_decoder(model, str(adapter))
+    _let_autocast_choose(model)
+    bare: nn.Module = model.eval().requires_grad_(False).get_base_model()
+    return bare
+
+
 def _layer(name: str) -> int:
     """The number of the block that a parameter belongs to: the first number in its name."""
     return next((int(part) for part in name.split(".") if part.isdecimal()), 0)
