@@ -3,7 +3,7 @@
 import asyncio
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,7 +71,7 @@ judged_attempts = 2
 class LetterJudge:
     """Scores an attempt by its share of the letter a. Wants KEY; counts what it was asked.
 
-    After `good` answers it breaks, or, with `hangs`, answers no more.
+    After `good` answers it breaks with the HTTP status `broken`, or, with `hangs`, answers no more.
     """
 
     url: str = ""
@@ -79,15 +79,18 @@ class LetterJudge:
     refused: int = 0
     good: int = 1 << 30
     hangs: bool = False
+    broken: int = 400
+    on_asked: Callable[[], None] = lambda: None
 
     async def answer(self, request: Request) -> JSONResponse:
         if request.headers.get("authorization") != f"Bearer {KEY}":
             self.refused += 1
             return JSONResponse({"error": {"message": "wrong key"}}, status_code=401)
         self.asked += 1
+        self.on_asked()
         if self.asked > self.good:
             await asyncio.sleep(60 if self.hangs else 0)
-            return JSONResponse({"error": {"message": "down"}}, status_code=400)
+            return JSONResponse({"error": {"message": "down"}}, status_code=self.broken)
         prompt = (await request.json())["messages"][1]["content"]
         found = _ATTEMPT.findall(prompt)
         scores = [
