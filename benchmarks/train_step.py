@@ -36,7 +36,7 @@ from strop.errors import InputError
 
 SPEED_LIMIT, MEMORY_LIMIT, UNSHARED_LIMIT = 3.0, 0.5, 0.95
 SHAPES = ("shared_prompt", "turns", "unshared")
-OUR_NODES = 1024
+OUR_NODES = 768
 TRIED = (1, 2, 4, 8)
 
 
@@ -114,7 +114,7 @@ def _timed(side: Side, found: Sequence[Any]) -> Timed:
 
 
 def best_batch(bench: Bench, shape: str, dtype: DType = "float32") -> tuple[Job, list[dict[str, Any]]]:
-    """The peer's job with the micro-batch at which it is fastest, and what was tried on a quarter of the rows.
+    """The peer's job with its fastest micro-batch, and what was tried on a quarter of the rows.
 
     Sizes are doubled until one is slower by a tenth; checkpointing is tried with the best.
     """

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -18,14 +18,16 @@ from strop.engines.local.checkpointing import keep_inputs_only
 from strop.engines.local.halves import side_by_side
 from strop.engines.local.head import head_of
 from strop.engines.local.learning_rate import Schedule
+from strop.engines.local.limbs import limbs_for
 from strop.engines.local.losses.aggregation import shares
 from strop.engines.local.losses.ratio import probability_ratio
 from strop.engines.local.losses.token_loss import token_loss
 from strop.engines.local.losses.tokens import LossSettings, Tokens
-from strop.engines.local.memory import release
+from strop.engines.local.memory import map_large_blocks, release
 from strop.engines.local.reading import Reader
 from strop.engines.local.readout import read_out, target_logprobs
 from strop.engines.local.tree import Pack
+from strop.engines.local.trunk import cut
 from strop.engines.local.weights import adapter_tensors
 from strop.errors import EngineError, InputError
 from strop.trajectory.tokens import Row
@@ -50,6 +52,15 @@ class LearnerSettings:
     micro_batch_tokens: int = 1024
     checkpointing: bool = False
     loss: LossSettings = field(default_factory=LossSettings)
+
+
+class _Read(NamedTuple):
+    """Some rows, and of each of their sampled tokens: the policy's log-prob, entropy, the reference's."""
+
+    rows: tuple[int, ...]
+    policy: Tensor
+    entropy: Tensor
+    reference: Tensor | None
 
 
 class Learner:
@@ -79,6 +90,9 @@ class Learner:
             keep_inputs_only(base)
         self._head = head_of(base)
         self._reader = Reader(base)
+        self._limbs = None if settings.checkpointing else limbs_for(model, self._head, self._reader)
+        if self._limbs is not None:
+            map_large_blocks()
         self.note = self._reader.note
         if self.note is not None:
             warnings.warn(self.note, RuntimeWarning, stacklevel=2)
@@ -117,9 +131,9 @@ class Learner:
         loss = self.settings.loss if objective == "policy" else LossSettings()
         share = shares(rows, loss)
         totals: dict[str, float] = {}
-        for packed in self._reader.packs(rows, self.settings.micro_batch_tokens):
-            summary = self._summary(packed, rows, advantages, objective)
-            summary["loss"] = summary["loss"] * self._per_token(packed, rows, share.weights)
+        for read in self._read(rows, wants_reference=objective == "policy" and bool(loss.kl_coef)):
+            summary = self._summary(read, rows, advantages, objective)
+            summary["loss"] = summary["loss"] * self._per_token(read.rows, rows, share.weights)
             summary["loss"].sum().backward()  # type: ignore[no-untyped-call]
             for name, value in summary.items():
                 totals[name] = totals.get(name, 0.0) + float(value.detach().double().sum())
@@ -169,27 +183,45 @@ class Learner:
         self._divisor = 0.0
         release()
 
+    def _read(self, rows: Sequence[Row], *, wants_reference: bool) -> Iterator[_Read]:
+        """Rows some at a time: backward is called on one's log-probs before the next is asked for."""
+        if self._limbs is None:
+            yield from self._read_packs(rows, wants_reference=wants_reference)
+            return
+        for whole in cut(rows, self.settings.micro_batch_tokens):
+            references: list[Tensor | None] = [None] * len(whole.tails)
+            if wants_reference:
+                with self._using("reference"), torch.no_grad():
+                    references = [logprobs for _, logprobs, _ in self._limbs.logprobs(whole)]
+            passes = zip(self._limbs.logprobs(whole), references, strict=True)
+            for (members, policy, entropy), reference in passes:
+                yield _Read(members, policy, entropy, reference)
+
+    def _read_packs(self, rows: Sequence[Row], *, wants_reference: bool) -> Iterator[_Read]:
+        for packed in self._reader.packs(rows, self.settings.micro_batch_tokens):
+            reference = None
+            if wants_reference:
+                with self._using("reference"), torch.no_grad():
+                    reference, _ = self._logprobs(packed, rows)
+            yield _Read(packed.rows, *self._logprobs(packed, rows), reference)
+
     def _summary(
-        self, packed: Pack, rows: Sequence[Row], advantages: Sequence[float], objective: Objective
+        self, read: _Read, rows: Sequence[Row], advantages: Sequence[float], objective: Objective
     ) -> dict[str, Tensor]:
-        """What is reported of each of a pack's tokens, [n]; only the loss carries a gradient."""
-        reference = None
-        if objective == "policy" and self.settings.loss.kl_coef:
-            with self._using("reference"), torch.no_grad():
-                reference, _ = self._logprobs(packed, rows)
-        policy, entropy = self._logprobs(packed, rows)
-        advantage = self._per_token(packed, rows, advantages)
+        """What is reported of each of some rows' tokens, [n]; only the loss carries a gradient."""
+        policy = read.policy
+        advantage = self._per_token(read.rows, rows, advantages)
         if objective == "supervised":
             return {"loss": -advantage * policy}
-        sampler = self._tensor(np.concatenate([rows[i].logprobs[rows[i].mask] for i in packed.rows])).float()
+        sampler = self._tensor(np.concatenate([rows[i].logprobs[rows[i].mask] for i in read.rows])).float()
         result = token_loss(
             Tokens(
                 policy=policy,
                 old=policy.detach() if self.on_policy else sampler,
                 sampler=sampler,
-                reference=reference,
+                reference=read.reference,
                 advantage=advantage,
-                lengths=[len(target) for target in packed.target],
+                lengths=[int(rows[i].mask.sum()) for i in read.rows],
             ),
             self.settings.loss,
         )
@@ -197,13 +229,13 @@ class Learner:
             "ratio": probability_ratio(policy, sampler),
             "mismatch": (policy - sampler).abs(),
             "clip_share": result.clipped,
-            "entropy": entropy,
-            **({} if reference is None else {"kl": result.kl}),
+            "entropy": read.entropy,
+            **({} if read.reference is None else {"kl": result.kl}),
             "loss": result.loss,
         }
 
-    def _per_token(self, packed: Pack, rows: Sequence[Row], values: Sequence[float]) -> Tensor:
-        each = [np.full(int(rows[i].mask.sum()), values[i], dtype=np.float64) for i in packed.rows]
+    def _per_token(self, members: Sequence[int], rows: Sequence[Row], values: Sequence[float]) -> Tensor:
+        each = [np.full(int(rows[i].mask.sum()), values[i], dtype=np.float64) for i in members]
         return self._tensor(np.concatenate(each)).float()
 
     def _logprobs(self, packed: Pack, rows: Sequence[Row]) -> tuple[Tensor, Tensor]:

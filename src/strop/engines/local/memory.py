@@ -4,6 +4,8 @@ import ctypes
 import sys
 
 _M_ARENA_MAX = -8
+_M_MMAP_THRESHOLD = -3
+_LARGE = 1 << 18
 
 
 def share_heap() -> None:
@@ -15,6 +17,18 @@ def share_heap() -> None:
     mallopt = _glibc("mallopt")
     if mallopt is not None:
         mallopt(_M_ARENA_MAX, 1)
+
+
+def map_large_blocks() -> None:
+    """Give every block of a quarter megabyte its own pages, which go back to the system when it is freed.
+
+    torch asks for aligned blocks, and the holes that they leave do not fit the next of their size: without
+    this a training step in float32 holds twice what it keeps. With it the step's processor time is a tenth
+    longer, for new pages. Where there is no glibc nothing is done.
+    """
+    mallopt = _glibc("mallopt")
+    if mallopt is not None:
+        mallopt(_M_MMAP_THRESHOLD, _LARGE)
 
 
 def release() -> None:
