@@ -1,5 +1,7 @@
 """Scores from elsewhere, truths, tuned readings and forecasts: by hand, and against what noise would give."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from test_graders import graded, step
@@ -13,9 +15,10 @@ from strop.grader.folds import scenario_folds
 from strop.grader.labels import labelled, read_labels, tool_call_scores
 from strop.grader.predict import DEFAULT as SUM
 from strop.grader.predict import predict
-from strop.grader.readings import run_readings, step_readings
+from strop.grader.readings import centred_runs, centred_steps, run_readings, step_readings, step_values
 from strop.grader.reliability import crossfitted, reliability
 from strop.grader.select import DEFAULT, curves, select
+from strop.grader.step_readings import StepTokens, read_spans
 
 
 @pytest.fixture
@@ -114,8 +117,14 @@ def test_all_scores_are_compared_on_the_same_runs():
     runs = [graded("a", [1.0], 1.0), graded("b", [1.0], 1.0)]
     kept, lost = covered(runs, [Column(name="judge", runs={"a": 1.0})])
     assert ([g.trajectory_id for g in kept], lost) == (["a"], {"no score of judge": 1})
-    with pytest.raises(InputError, match="2 step scores of a, which has 1 graded steps"):
-        covered(runs, [Column(name="prm", steps={"a": np.array([1.0, 2.0])})])
+    with pytest.raises(InputError, match="1 step scores of c, which has 2 graded steps"):
+        covered([graded("c", [1.0, 2.0], 1.0)], [Column(name="prm", steps={"c": np.array([1.0])})])
+
+
+def test_a_score_an_assistant_message_is_read_by_step_index():
+    run = one(step(1, 0.0), step(3, 0.0))
+    column = Column(name="mc", steps={"t": np.array([0.9, 0.8, 0.7, 0.6])})
+    assert column.of_steps(run).tolist() == [0.8, 0.6]
 
 
 def test_truths_from_a_trajectory_file():
@@ -217,6 +226,39 @@ def test_readings_begin_with_the_default():
     rules = step_readings([run])
     assert next(iter(rules)) == "lowest of sum"
     assert rules["lowest cumulative of mean"](run).tolist() == [1.0, -0.5]
+
+
+def test_readings_of_tokens_and_centring_where_the_grades_hold_them():
+    tokens = StepTokens(
+        policy=np.array([-1.0, -2.0, -4.0]),
+        reference=np.array([-2.0, -5.0, -3.0]),
+        kl=np.array([0.5, 0.5, 0.5]),
+        kinds=None,
+    )
+    run = one(replace(step(0, 3.0, 3), readings={"reference": read_spans(tokens)}))
+    found = {name: read(run.steps[0]) for name, read in step_values([run]).items()}
+    assert found == pytest.approx(
+        {
+            "sum": 3.0,
+            "mean": 1.0,
+            "min": -1.0,
+            "max": 3.0,
+            "last": -1.0,
+            "bottom10": -1.0,
+            "difference of min": -4.0 + 5.0,
+            "difference of max": -1.0 + 2.0,
+            "difference of bottom10": 1.0,
+            "centred sum": 1.5,
+            "centred mean": 0.5,
+            "centred min": -1.5,
+            "centred max": 2.5,
+            "centred last": -1.5,
+            "centred bottom10": -1.5,
+        }
+    )
+    assert centred_runs([run])["progress advantage, centred (sum)"](run) == 1.5
+    assert centred_steps([run])["lowest step, centred"](run).tolist() == [1.5]
+    assert centred_runs([run, graded("b", [1.0], 1.0)]) == {}
 
 
 def test_tuning_on_noise_gains_nothing_out_of_fold(rng):

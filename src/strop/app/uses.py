@@ -13,7 +13,8 @@ from strop.grader.columns import Column, covered, read_column, read_inline
 from strop.grader.grade import Graded
 from strop.grader.labels import Label, labelled, read_labels, tool_call_scores
 from strop.grader.nested import nested_attribute, nested_predict, nested_select
-from strop.grader.predict import OTHER, predict
+from strop.grader.predict import predict
+from strop.grader.readings import centred_runs, centred_steps
 from strop.grader.reliability import reliability
 from strop.grader.select import curves, select
 from strop.seeds import generator
@@ -36,8 +37,12 @@ class Asked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Evidence:
+    """`own` and `own_steps` are other readings of the grades; `runs` and `steps` the baselines."""
+
     graded: list[Graded]
     lost: dict[str, int]
+    own: dict[str, RunScore]
+    own_steps: dict[str, StepScore]
     runs: dict[str, RunScore]
     steps: dict[str, StepScore]
 
@@ -46,11 +51,11 @@ def select_best(asked: Asked) -> dict[str, Any]:
     """Best of N by scenario: the default grade, every baseline, and the whole curve of each. JSON object."""
     found = _evidence(asked)
     rng = generator(asked.seed, "select")
-    comparison = select(found.graded, rng, other=OWN, nulls=found.runs)
+    comparison = select(found.graded, rng, other=found.own, nulls=found.runs)
     return {
         **_head(asked, found),
         **comparison.to_json(),
-        "best_of": curves(found.graded, {**OWN, **found.runs}, rng).to_json(),
+        "best_of": curves(found.graded, {**found.own, **found.runs}, rng).to_json(),
         "nested": nested_select(found.graded, rng).to_json() if asked.nested else None,
     }
 
@@ -60,11 +65,11 @@ def predict_success(asked: Asked) -> dict[str, Any]:
     object."""
     found = _evidence(asked)
     rng = generator(asked.seed, "predict")
-    comparison = predict(found.graded, rng, success=asked.success, other={**OTHER, **OWN}, nulls=found.runs)
+    comparison = predict(found.graded, rng, success=asked.success, other=found.own, nulls=found.runs)
     return {
         **_head(asked, found),
         **comparison.to_json(),
-        **reliability(found.graded, rng, success=asked.success, scores={**OWN, **found.runs}),
+        **reliability(found.graded, rng, success=asked.success, scores={**found.own, **found.runs}),
         "nested": nested_predict(found.graded, rng, success=asked.success).to_json()
         if asked.nested
         else None,
@@ -75,7 +80,7 @@ def attribute_failures(asked: Asked) -> dict[str, Any]:
     """Which step broke a failed run: the grade's rules beside every baseline and constant. JSON object."""
     found = _evidence(asked)
     rng = generator(asked.seed, "attribute")
-    comparison = attribute(found.graded, rng, success=asked.success, other=MEAN_RULE, nulls=found.steps)
+    comparison = attribute(found.graded, rng, success=asked.success, other=found.own_steps, nulls=found.steps)
     return {
         **_head(asked, found),
         **comparison.to_json(),
@@ -113,6 +118,8 @@ def _evidence(asked: Asked) -> _Evidence:
     return _Evidence(
         graded=kept,
         lost=lost,
+        own={**OWN, **centred_runs(kept)},
+        own_steps={**MEAN_RULE, **centred_steps(kept)},
         runs={**RUNS, **tool_call_scores(kept, labels), **runs},
         steps={**STEPS, **steps},
     )
