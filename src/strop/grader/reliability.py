@@ -18,7 +18,8 @@ from strop.stats.detection import auprc
 from strop.stats.intervals import Statistic, cluster_bootstrap, cluster_mean, undefined
 from strop.stats.risk import area, rejection_ratio, risks
 
-RESAMPLES = 500
+RESAMPLES, BESIDE = 500, 200
+"""Resamples for the default and, there being many of them, for each of the scores beside it."""
 RATES = (0.05, 0.1, 0.2)
 COVERAGES = (0.1, 0.25, 0.5, 0.75, 1.0)
 MAPS: Mapping[str, Callable[[Floats, Floats], Map]] = {"platt": platt, "isotonic": isotonic}
@@ -39,11 +40,12 @@ def reliability(
     labels, scenarios = successes(usable, success), [g.scenario_id for g in usable]
     named = values(usable, {DEFAULT: total(lambda s: s.grade), **scores}) | {RANDOM: rng.random(len(usable))}
 
-    def estimate(statistic: Statistic) -> dict[str, Any]:
-        return cluster_bootstrap(scenarios, statistic, rng, resamples).to_json()
+    def estimate(statistic: Statistic, draws: int = resamples) -> dict[str, Any]:
+        return cluster_bootstrap(scenarios, statistic, rng, draws).to_json()
 
     def of_each(measure: Measure) -> dict[str, Any]:
-        return {name: estimate(_on(measure, v, labels)) for name, v in named.items()}
+        draws = {name: resamples if name == DEFAULT else min(resamples, BESIDE) for name in named}
+        return {name: estimate(_on(measure, v, labels), draws[name]) for name, v in named.items()}
 
     folds = scenario_folds(scenarios, rng)
     return {
