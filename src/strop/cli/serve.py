@@ -3,12 +3,30 @@
 import os
 import secrets
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from strop.cli.options import Json
 from strop.errors import InputError
+
+if TYPE_CHECKING:
+    from strop.app.guarding import GuardServing
+
+
+GuardFile = Annotated[
+    Path | None,
+    typer.Option(metavar="GUARD.json", help="Grade calls that cannot be undone, hold low ones."),
+]
+GuardAction = Annotated[
+    str, typer.Option(help="hold: a low call waits for approval; mark: the response only says so.")
+]
+GuardTimeout = Annotated[
+    float, typer.Option(min=0.0, help="Seconds a low call waits before it is answered as held.")
+]
+ApprovalKeyEnv = Annotated[
+    str, typer.Option(help="Variable that holds the key of whoever approves; unset: one is made and shown.")
+]
 
 
 def run(
@@ -31,20 +49,10 @@ def run(
     reference: Annotated[
         Path | None, typer.Option(help="LoRA adapter a guard grades against; default: the bare model.")
     ] = None,
-    guard: Annotated[
-        Path | None,
-        typer.Option(metavar="GUARD.json", help="Grade calls that cannot be undone, hold low ones."),
-    ] = None,
-    guard_action: Annotated[
-        str, typer.Option(help="hold: a low call waits for approval; mark: the response only says so.")
-    ] = "hold",
-    guard_timeout: Annotated[
-        float, typer.Option(min=0.0, help="Seconds a low call waits before it is answered as held.")
-    ] = 60.0,
-    approval_key_env: Annotated[
-        str,
-        typer.Option(help="Variable that holds the key of whoever approves; unset: one is made and shown."),
-    ] = "STROP_APPROVAL_KEY",
+    guard: GuardFile = None,
+    guard_action: GuardAction = "hold",
+    guard_timeout: GuardTimeout = 60.0,
+    approval_key_env: ApprovalKeyEnv = "STROP_APPROVAL_KEY",
     json: Json = False,
 ) -> None:
     """Serve a model and adapters the way OpenAI does, until Ctrl-C."""
@@ -52,20 +60,10 @@ def run(
     key = os.environ.get(api_key_env) or None
     if key is None and host not in ("127.0.0.1", "::1", "localhost"):
         raise InputError(f"--host {host}: others can reach it; put a key into {api_key_env} first")
-    if guard_action not in ("hold", "mark"):
-        raise InputError(f"--guard-action {guard_action}: hold or mark")
     from strop import app
-    from strop.app.guarding import GuardServing
     from strop.cli.output import emit
 
-    watch = None
-    if guard is not None:
-        watch = GuardServing(
-            file=guard,
-            action="mark" if guard_action == "mark" else "hold",
-            timeout_s=guard_timeout,
-            approval_key=os.environ.get(approval_key_env) or secrets.token_urlsafe(18),
-        )
+    watch = _watch(guard, guard_action, guard_timeout, approval_key_env) if guard else None
 
     def ready(base_url: str) -> None:
         served: dict[str, Any] = {"base_url": base_url, "model": model, "adapters": list(adapters)}
@@ -83,6 +81,19 @@ def run(
         policy=policy,
         reference=reference,
         guard=watch,
+    )
+
+
+def _watch(file: Path, action: str, timeout_s: float, key_env: str) -> "GuardServing":
+    if action not in ("hold", "mark"):
+        raise InputError(f"--guard-action {action}: hold or mark")
+    from strop.app.guarding import GuardServing
+
+    return GuardServing(
+        file=file,
+        action="mark" if action == "mark" else "hold",
+        timeout_s=timeout_s,
+        approval_key=os.environ.get(key_env) or secrets.token_urlsafe(18),
     )
 
 
