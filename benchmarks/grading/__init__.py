@@ -1,0 +1,1 @@
+"""The two sides of the grading benchmark, each a process of its own."""

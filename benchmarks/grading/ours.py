@@ -1,0 +1,54 @@
+"""Our side: the code behind `strop grade`, in the peer's plain format and on the same trajectories."""
+
+import json
+import resource
+import sys
+import time
+from functools import partial
+from pathlib import Path
+
+from strop.engines.opening import prepare
+from strop.grader.grade import GradeSettings, grade_prepared
+from strop.grader.plain import plain_kinds
+from strop.grader.prepare import from_plain
+from strop.trajectory import codec
+
+
+def main() -> None:
+    job = json.loads(sys.stdin.readline())
+    prepare()
+    from strop.engines.local.contrast import ContrastConfig, LocalContrast
+
+    contrast = LocalContrast(
+        ContrastConfig(
+            policy=job["adapter"],
+            model=job["model"],
+            dtype=job["dtype"],
+            max_length=job["length"],
+            chat=False,
+        )
+    )
+    tokenizer = contrast.tokenizer
+    settings = GradeSettings(
+        decode=contrast.decode, kinds=plain_kinds, max_length=contrast.max_length, long="last"
+    )
+    bos, encode = (
+        tokenizer.encode(tokenizer.bos_token, special=True),
+        partial(tokenizer.encode, special=True),
+    )
+    print(json.dumps({"ready": True}), flush=True)
+    for _ in sys.stdin:
+        began, cpu = time.perf_counter(), time.process_time()
+        coming = (from_plain(t, encode, bos) for t in codec.read(Path(job["file"])))
+        grades = [[step.grade for step in one.steps] for one in grade_prepared(coming, contrast, settings)]
+        answer = {
+            "seconds": time.perf_counter() - began,
+            "cpu_seconds": time.process_time() - cpu,
+            "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+            "grades": grades,
+        }
+        print(json.dumps(answer), flush=True)
+
+
+if __name__ == "__main__":
+    main()
