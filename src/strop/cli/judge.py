@@ -21,7 +21,10 @@ def run(
         Path | None, typer.Argument(metavar="FILE.jsonl", help="Trajectories or plain chat logs, one a line.")
     ] = None,
     judge: Annotated[
-        Path | None, typer.Option(metavar="JUDGE.toml", help="Who judges; default: STROP_JUDGE_*, else the embedded judge.")
+        Path | None,
+        typer.Option(
+            metavar="JUDGE.toml", help="Who judges; default: STROP_JUDGE_*, else the embedded judge."
+        ),
     ] = None,
     rubric: Annotated[
         Path | None, typer.Option(metavar="FILE", help="What is good; default: the judge file's.")
