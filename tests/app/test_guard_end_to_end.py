@@ -52,7 +52,7 @@ def call(name, **arguments):
 
 
 def clerk(prompt):
-    """Ask for the number, look up, again after a timeout, refund whatever the status is, and say so."""
+    """Ask for the number, look up, again after a timeout, refund whatever the status is, say so."""
     if '"ok"' in prompt:
         return "Refunded."
     case = next((c for c in KNOWN if f"order {c.order}" in prompt), None)
