@@ -36,7 +36,8 @@ def app(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
         judge_file=answer("judge_file", SimpleNamespace(result=JUDGED, ended=None)),
         show_prompts=answer("show_prompts", SHOWN),
         replay_file=answer("replay_file", {"verdicts": 2}),
-        grade=answer("grade", {"graded": 4}),
+        GradeJob=SimpleNamespace,
+        grade_file=answer("grade_file", {"graded": 4}),
         report=answer("report", "runs/a/report.html"),
     )
     monkeypatch.setitem(sys.modules, "strop.app", fake)

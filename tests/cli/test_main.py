@@ -185,14 +185,9 @@ def test_judge_flags_that_do_not_go_together(
 def test_grade(app: SimpleNamespace, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["grade", "a.jsonl", "--policy", "p", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"graded": 4}
-    assert app.calls[0][1] == {
-        "positional": (),
-        "file": Path("a.jsonl"),
-        "policy": Path("p"),
-        "reference": None,
-        "model": "smollm2",
-        "out": Path("grades.jsonl"),
-    }
+    (job,) = app.calls[0][1]["positional"]
+    assert (job.file, job.policy, job.references) == (Path("a.jsonl"), "p", ())
+    assert (job.model, job.out) == ("smollm2", Path("grades.jsonl"))
 
 
 def test_report(app: SimpleNamespace, capsys: pytest.CaptureFixture[str]) -> None:

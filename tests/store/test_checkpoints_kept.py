@@ -36,7 +36,7 @@ class Model:
 
     def forget(self, keep: int) -> None:
         names = sorted(self.kept, key=lambda name: [int(part) for part in name.split(".")])
-        newest = names[len(names) - keep :] if keep else []
+        newest = names[::-1][:keep]
         self.kept = {n: c for n, c in self.kept.items() if n in newest or n in (self.latest, self.best)}
 
 
