@@ -19,6 +19,7 @@ model and libraries included. The ratio printed is their seconds over ours on `s
 """
 
 import argparse
+import json
 import os
 import sys
 import tempfile
@@ -37,6 +38,8 @@ from strop.errors import InputError
 SPEED_LIMIT, MEMORY_LIMIT, UNSHARED_LIMIT = 3.0, 0.5, 0.95
 SHAPES = ("shared_prompt", "turns", "unshared")
 OUR_NODES = 768
+BFLOAT16_NODES = 2048
+"""In bfloat16 whole trees are read: with fewer nodes than a group has, its prompt is computed again."""
 TRIED = (1, 2, 4, 8)
 
 
@@ -184,7 +187,9 @@ def measure(bench: Bench, shape: str, batch: int | None) -> tuple[dict[str, Any]
 
 def bfloat16(bench: Bench, exact: Job, exact_loss: float) -> dict[str, Any]:
     """Our side in bfloat16 on `shared_prompt`: seconds, and how far loss and gradients are from float32."""
-    job = replace(exact, dtype="bfloat16", gradients=str(bench.folder / "bfloat16.ours"))
+    job = replace(
+        exact, dtype="bfloat16", batch=BFLOAT16_NODES, gradients=str(bench.folder / "bfloat16.ours")
+    )
     mine, _ = race(job, None, None, bench.pairs)
     size = {"shape": exact.shape, **mine.summary(0)}
     del size["tokens_per_second"]
@@ -271,7 +276,10 @@ def main() -> None:
             first_layer=options.first_layer,
             nodes=options.nodes,
         )
-        found = {shape: measure(bench, shape, options.peer_batch) for shape in options.shapes}
+        found = {}
+        for shape in options.shapes:
+            found[shape] = measure(bench, shape, options.peer_batch)
+            print(f"{shape}: {json.dumps(found[shape][0])}", file=sys.stderr, flush=True)
         shapes = {name: shown for name, (shown, _, _) in found.items()}
         first = options.shapes[0]
         _, mine, other = found[first]
