@@ -5,9 +5,10 @@
 The peer is progress advantage as its authors' scripts run it: two whole models, one sequence at a time, a
 full float32 log-softmax; written anew here on plain transformers. Both sides grade the same messages in
 the same plain format with the embedded model and the demo's warm-start adapter, each in a process of its
-own, in interleaved pairs; their grades must agree. Workloads: groups of attempts at one scenario, and one
-attempt a scenario; from the order desk by its scripted clerk, and from public airline tasks (tau_bench
-under STROP_DATA). A last part sends 10,000 short trajectories through and asks what memory is held.
+own, in interleaved pairs; their grades must agree. Workloads: groups of attempts at one scenario (8 at the
+order desk by its scripted clerk, 4 at public airline tasks, tau_bench under STROP_DATA), and one attempt a
+scenario. What the attempts of a file share, a system prompt too, is computed once on our side. A last part
+sends 10,000 short trajectories through and asks what memory is held.
 The ratio printed is of desk_groups, theirs over ours in seconds.
 """
 
@@ -23,16 +24,20 @@ from pathlib import Path
 from typing import Any, Self
 
 from benchmarks import Outcome
-from benchmarks.ruler.groups import desk_groups, tau_groups
+from benchmarks.ruler.groups import HABITS, SEED, tau_groups
+from strop.demo.clerk import demonstrate
+from strop.demo.orders import scenario
 from strop.engines.embedded import resolve_model
+from strop.seeds import generator
 from strop.trajectory import codec
-from strop.trajectory.model import Group, Trajectory
+from strop.trajectory.model import Trajectory
 
 ROOT = Path(__file__).parents[1]
 ADAPTER = ROOT / "src" / "strop" / "demo" / "adapters" / "warmstart"
 PARTS = ("desk_groups", "desk_singles", "tau_groups", "tau_singles")
 ENVIRONMENT = {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "GOMP_SPINCOUNT": "1000"}
 SPEED = {"groups": 5.0, "singles": 2.0}
+ATTEMPTS = 8
 MEMORY, GROWTH, AGREEMENT = 0.5, 1.05, {"float32": 1e-3, "bfloat16": 1.0}
 
 
@@ -72,14 +77,24 @@ class Side:
 
 
 def workload(part: str, count: int) -> list[Trajectory]:
-    """`count` groups, or one attempt of each of as many times their size."""
+    """`count` groups, or as many attempts as they hold, each at a scenario of its own."""
     source, shape = part.split("_")
-    groups: Sequence[Group] = desk_groups(6 * count if shape == "singles" else count)
-    if source == "tau":
-        folder = Path(os.environ.get("STROP_DATA") or ROOT.parent / "shared" / "data")
-        groups = tau_groups(folder)[: 4 * count if shape == "singles" else count]
-    each = 1 if shape == "singles" else None
-    return [trajectory for group in groups for trajectory in group.trajectories[:each]]
+    size = {"desk": ATTEMPTS, "tau": 4}[source]
+    asked, each = (count * size, 1) if shape == "singles" else (count, size)
+    if source == "desk":
+        return [_attempt(number, place) for number in range(asked) for place in range(each)]
+    folder = Path(os.environ.get("STROP_DATA") or ROOT.parent / "shared" / "data")
+    return [attempt for group in tau_groups(folder)[:asked] for attempt in group.trajectories[:each]]
+
+
+def _attempt(number: int, place: int) -> Trajectory:
+    """One attempt at the order desk by its scripted clerk."""
+    case = scenario("train", number)
+    messages = demonstrate(case, HABITS, generator(SEED, "attempt", number, place)).messages
+    name = case.scenario_id
+    return Trajectory(
+        trajectory_id=f"{name}/{place}", scenario_id=name, group_id=name, messages=tuple(messages)
+    )
 
 
 def race(job: Mapping[str, Any], pairs: int) -> dict[str, Any]:

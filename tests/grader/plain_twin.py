@@ -70,8 +70,11 @@ def encode(tokenizer, messages, max_length):
 
 @torch.no_grad()
 def logprobs(model, ids):
-    """Log-prob of each token but the first, which gets nan."""
-    logits = model(input_ids=torch.tensor([ids])).logits[0].float()
+    """Log-prob of each token but the first, which gets nan.
+
+    The softmax is in float64: torch's in float32 is several 1e-6 high on average, which a long step sums up.
+    """
+    logits = model(input_ids=torch.tensor([ids])).logits[0].double()
     table = torch.log_softmax(logits, dim=-1)
     chosen = table[:-1].gather(1, torch.tensor(ids[1:])[:, None])[:, 0]
     return np.concatenate([[np.nan], chosen.double().numpy()])

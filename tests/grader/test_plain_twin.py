@@ -20,7 +20,8 @@ from strop.trajectory.lines import read_objects, write_objects
 DATA = Path(os.environ.get("STROP_DATA") or Path(__file__).parents[3] / "shared" / "data")
 TAU = DATA / "tau_bench" / "gpt-4o-airline.json"
 ADAPTER = Path(__file__).parents[2] / "src/strop/demo/adapters/warmstart"
-TOLERANCE = 1e-4
+TOLERANCE, SHARE = 1e-4, 1e-5
+"""Nats, or of the number where that is more: single tokens in float32 are some 1e-5 off, sums of 200 more."""
 # PEFT itself uses an old name in transformers.
 pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated")
 
@@ -77,7 +78,7 @@ def assert_alike(graded, theirs):
         for index, wanted in enumerate(grades):
             assert (index in ours) == (wanted is not None)
             if wanted is not None:
-                assert step_score(ours[index], recipe) == pytest.approx(wanted, abs=TOLERANCE)
+                assert step_score(ours[index], recipe) == pytest.approx(wanted, abs=TOLERANCE, rel=SHARE)
                 compared += 1
     return compared
 

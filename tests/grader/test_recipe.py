@@ -8,6 +8,7 @@ from strop.errors import InputError
 from strop.grader.codec import dumps, loads, to_json
 from strop.grader.grade import GradeSettings, grade_prepared
 from strop.grader.prepare import from_turns
+from strop.grader.ratio import AGGREGATORS, aggregate
 from strop.grader.recipe import Recipe, step_score, trajectory_score
 from strop.grader.step_readings import SpanReading, aggregates
 
@@ -85,6 +86,14 @@ def test_the_lowest_of_each_model_may_be_of_different_tokens():
     )
     assert (whole.ratio.min, whole.difference("min")) == (-1.0, 2.0)
     assert whole.ratio.sum == whole.difference("sum") == 3.0
+
+
+def test_all_aggregates_at_once_are_those_one_at_a_time():
+    values = np.random.default_rng(1).normal(size=27)
+    found = aggregates(values)
+    assert [found.by(how) for how in AGGREGATORS] == pytest.approx(
+        [aggregate(values, h) for h in AGGREGATORS]
+    )
 
 
 def test_a_reference_that_is_the_policy_gives_exactly_0(graded):
