@@ -13,7 +13,7 @@ BENCHMARKS := $(filter-out __init__ __main__,$(basename $(notdir $(wildcard benc
 .DEFAULT_GOAL := help
 
 help:
-	@echo "make demo       train, grade and audit a small agent on this machine (about 9 minutes)"
+	@echo "make demo       train, grade and audit a small agent on this machine (about 10 minutes)"
 	@echo "make test       the quick tests          make test-all   all tests"
 	@echo "make check      lint, format, types, import rules"
 	@echo "make bench      benchmarks               make clean      remove $(VENV) and caches"
