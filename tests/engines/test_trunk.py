@@ -100,6 +100,15 @@ def test_another_group_opens_its_own_trunk() -> None:
     assert sizes([*group(20, 3, 6), *other], 40) == [(20, [18]), (20, [18])]
 
 
+def test_rows_of_two_families_that_alternate_are_cut_apart() -> None:
+    one, other = (
+        group(20, 3, 6),
+        [make_row((row.ids + 5000).tolist(), row.mask.tolist(), name="o") for row in group(20, 3, 6)],
+    )
+    mixed = [row for pair in zip(one, other, strict=True) for row in pair]
+    assert [whole.tails[0].rows for whole in cut(mixed, 40)] == [(0, 2, 4), (1, 3, 5)]
+
+
 def test_rows_that_share_nothing_need_no_trunk() -> None:
     apart = [make_row([100 * n + i for i in range(10)], [0] * 5 + [1] * 5, name=f"{n}") for n in range(4)]
     assert sizes(apart, 25) == [(0, [20, 20])]

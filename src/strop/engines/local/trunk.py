@@ -55,12 +55,13 @@ class Cut:
 
 
 def cut(rows: Sequence[Row], max_tokens: int) -> list[Cut]:
-    """Cut rows, in order, so that a trunk and the tails computed with it have at most `max_tokens` nodes.
+    """Cut rows so that a trunk and the tails computed with it have at most `max_tokens` nodes.
 
     A row longer than that gets a cut of its own; a row without a sampled token needs nothing computed and
     is in none. As few nodes are computed twice as a greedy pass finds.
     """
-    useful = [index for index, row in enumerate(rows) if row.mask.any()]
+    # By their tokens, so that rows which share the most are neighbours.
+    useful = sorted((i for i, row in enumerate(rows) if row.mask.any()), key=lambda i: rows[i].ids.tolist())
     cuts: list[Cut] = []
     family = _Family()
     for index, following in zip_longest(useful, useful[1:]):
