@@ -3,10 +3,12 @@
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from strop.errors import InputError
 from strop.grader.grade import Graded, StepGrade
 from strop.grader.ratio import AGGREGATORS, Aggregator, Reading, trajectory_grade
-from strop.grader.step_readings import WHOLE, SpanReading
+from strop.grader.step_readings import WHOLE, SpanReading, aggregates
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,22 +50,26 @@ def trajectory_score(graded: Graded, recipe: Recipe) -> float | None:
 
 
 def grid(graded: Graded, reference: str) -> dict[str, Any]:
-    """Every trajectory score against one reference: reading, then token aggregator, then step aggregator."""
+    """Every trajectory score against one reference: reading, then token aggregator, then step aggregator.
+
+    None under a token aggregator where no step has a number, as without KL none is centred.
+    """
     readings: list[tuple[str, Reading, bool]] = [
         ("aggregate-of-ratios", "aggregate-of-ratios", False),
         ("difference-of-aggregates", "difference-of-aggregates", False),
         ("centred", "aggregate-of-ratios", True),
     ]
 
-    def score(token: Aggregator, step: Aggregator, reading: Reading, centred: bool) -> float | None:
-        recipe = Recipe(token=token, step=step, reading=reading, centred=centred, reference=reference)
-        return trajectory_score(graded, recipe)
+    def scores(token: Aggregator, reading: Reading, centred: bool) -> dict[str, float] | None:
+        recipe = Recipe(token=token, reading=reading, centred=centred, reference=reference)
+        known = [v for v in (step_score(step, recipe) for step in graded.steps) if v is not None]
+        if not known:
+            return None
+        found = aggregates(np.array(known))
+        return {step: graded.beta * found.by(step) for step in AGGREGATORS}
 
     return {
-        name: {
-            token: {step: score(token, step, reading, centred) for step in AGGREGATORS}
-            for token in AGGREGATORS
-        }
+        name: {token: scores(token, reading, centred) for token in AGGREGATORS}
         for name, reading, centred in readings
     }
 

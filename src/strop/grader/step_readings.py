@@ -1,12 +1,12 @@
 """The numbers of one step against one reference: its tokens added up in every way, by kind of token."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from strop.grader.ratio import Aggregator, Floats, centred, log_ratio
+from strop.grader.ratio import AGGREGATORS, Aggregator, Floats, centred, log_ratio
 
 WHOLE = "all"
 """The span that is the whole step."""
@@ -94,13 +94,22 @@ def aggregates(values: Floats) -> Aggregates:
 
 def readings_to_json(readings: Mapping[str, Mapping[str, SpanReading]]) -> dict[str, Any]:
     """Readings by reference and span as plain objects."""
-    return {name: {span: asdict(r) for span, r in spans.items()} for name, spans in readings.items()}
+    return {name: {span: _to_json(r) for span, r in spans.items()} for name, spans in readings.items()}
 
 
 def readings_from_json(fields: Mapping[str, Any]) -> dict[str, dict[str, SpanReading]]:
     """The inverse. Raises KeyError or TypeError for a field too few or too many."""
     return {
         name: {span: _from_json(reading) for span, reading in spans.items()} for name, spans in fields.items()
+    }
+
+
+def _to_json(reading: SpanReading) -> dict[str, Any]:
+    """What `asdict` would give, without its deep copies."""
+    parts = {name: getattr(reading, name) for name in ("policy", "reference", "ratio", "centred")}
+    return {
+        "n_tokens": reading.n_tokens,
+        **{name: part and {how: getattr(part, how) for how in AGGREGATORS} for name, part in parts.items()},
     }
 
 
