@@ -3,7 +3,7 @@
 import json
 import platform
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,7 +39,23 @@ class Outcome:
                 "ours": [round(seconds, 3) for seconds in self.ours],
                 "theirs": [round(seconds, 3) for seconds in self.theirs],
                 "pairs": min(len(self.ours), len(self.theirs)),
-                "machine": f"{platform.machine()} {platform.system()} python {platform.python_version()}",
+                "machine": machine(),
                 **self.details,
             }
         )
+
+
+def machine() -> str:
+    """Processor, system and Python, as every benchmark prints them."""
+    return f"{platform.machine()} {platform.system()} python {platform.python_version()}"
+
+
+def check(name: str, value: float, limit: float, *, least: bool = False) -> dict[str, Any]:
+    """A figure beside what is asked for: at most the limit, or at `least` the limit."""
+    return {"name": name, "value": value, "limit": limit, "met": value >= limit if least else value <= limit}
+
+
+def check_line(row: Mapping[str, Any], digits: int = 6) -> str:
+    """A check as a line to read."""
+    met = "met   " if row["met"] else "NOT   "
+    return f"{met} {row['name']}: {row['value']:.{digits}g} (limit {row['limit']:g})"

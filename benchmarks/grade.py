@@ -7,8 +7,9 @@ full float32 log-softmax; written anew here on plain transformers. Both sides gr
 the same plain format with the embedded model and the demo's warm-start adapter, each in a process of its
 own, in interleaved pairs; their grades must agree. Workloads: groups of attempts at one scenario (8 at the
 order desk by its scripted clerk, 4 at public airline tasks, tau_bench under STROP_DATA), and one attempt a
-scenario. What the attempts of a file share, a system prompt too, is computed once on our side. A last part
-sends 10,000 short trajectories through and asks what memory is held.
+scenario; without the public data the order desk alone, and what is missing is said. What the attempts of
+a file share, a system prompt too, is computed once on our side. A last part sends 10,000 short trajectories
+through and asks what memory is held.
 The ratio printed is of desk_groups, theirs over ours in seconds.
 """
 
@@ -21,18 +22,15 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
-from benchmarks import Outcome
-from benchmarks.ruler.groups import HABITS, SEED, tau_groups
-from strop.demo.clerk import demonstrate
-from strop.demo.orders import scenario
+from benchmarks import Outcome, check, check_line
+from benchmarks.ruler.groups import desk_groups, find_tau
+from benchmarks.sides.process import ROOT, Side
 from strop.engines.embedded import resolve_model
-from strop.seeds import generator
 from strop.trajectory import codec
-from strop.trajectory.model import Trajectory
+from strop.trajectory.model import Group, Trajectory
 
-ROOT = Path(__file__).parents[1]
 ADAPTER = ROOT / "src" / "strop" / "demo" / "adapters" / "warmstart"
 PARTS = ("desk_groups", "desk_singles", "tau_groups", "tau_singles")
 ENVIRONMENT = {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "GOMP_SPINCOUNT": "1000"}
@@ -41,69 +39,28 @@ ATTEMPTS = 8
 MEMORY, GROWTH, AGREEMENT = 0.5, 1.05, {"float32": 1e-3, "bfloat16": 1.0}
 
 
-class Side:
+def side(name: str, job: Mapping[str, Any]) -> Side:
     """A process that loads once and grades at each word."""
-
-    def __init__(self, name: str, job: Mapping[str, Any]) -> None:
-        self.name, self._job = name, job
-
-    def __enter__(self) -> Self:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", f"benchmarks.grading.{self.name}"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=None if os.environ.get("STROP_BENCH_VERBOSE") else subprocess.DEVNULL,
-            text=True,
-            cwd=ROOT,
-            env={**os.environ, **ENVIRONMENT},
-        )
-        self.ask(json.dumps(self._job))
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._process.communicate()
-
-    def ask(self, word: str) -> dict[str, Any]:
-        """What the process answers to one line."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(word + "\n")
-        self._process.stdin.flush()
-        line = self._process.stdout.readline()
-        if not line:
-            raise SystemExit(f"{self.name}: ended; STROP_BENCH_VERBOSE=1 shows what it said")
-        answer: dict[str, Any] = json.loads(line)
-        return answer
+    command = [sys.executable, "-m", f"benchmarks.grading.{name}"]
+    return Side(name, command, {**os.environ, **ENVIRONMENT}, job)
 
 
-def workload(part: str, count: int) -> list[Trajectory]:
+def workload(part: str, count: int, tau: Sequence[Group]) -> list[Trajectory]:
     """`count` groups, or as many attempts as they hold, each at a scenario of its own."""
     source, shape = part.split("_")
     size = {"desk": ATTEMPTS, "tau": 4}[source]
     asked, each = (count * size, 1) if shape == "singles" else (count, size)
-    if source == "desk":
-        return [_attempt(number, place) for number in range(asked) for place in range(each)]
-    folder = Path(os.environ.get("STROP_DATA") or ROOT.parent / "shared" / "data")
-    return [attempt for group in tau_groups(folder)[:asked] for attempt in group.trajectories[:each]]
-
-
-def _attempt(number: int, place: int) -> Trajectory:
-    """One attempt at the order desk by its scripted clerk."""
-    case = scenario("train", number)
-    messages = demonstrate(case, HABITS, generator(SEED, "attempt", number, place)).messages
-    name = case.scenario_id
-    return Trajectory(
-        trajectory_id=f"{name}/{place}", scenario_id=name, group_id=name, messages=tuple(messages)
-    )
+    groups = desk_groups(asked, each) if source == "desk" else tau[:asked]
+    return [attempt for group in groups for attempt in group.trajectories[:each]]
 
 
 def race(job: Mapping[str, Any], pairs: int) -> dict[str, Any]:
     """Both sides on one workload; the first run of each is not counted."""
     runs: dict[str, list[dict[str, Any]]] = {"ours": [], "peer": []}
-    with Side("ours", job) as ours, Side("peer", job) as peer:
+    with side("ours", job) as ours, side("peer", job) as peer:
         for pair in range(pairs + 1):
-            for side in (ours, peer) if pair % 2 else (peer, ours):
-                runs[side.name].append(side.ask("grade"))
+            for one in (ours, peer) if pair % 2 else (peer, ours):
+                runs[one.name].append(one.ask("grade"))
     apart = max(
         abs(a - b)
         for left, right in zip(runs["ours"][0]["grades"], runs["peer"][0]["grades"], strict=True)
@@ -155,19 +112,17 @@ def stream(model: str, folder: Path, count: int) -> dict[str, Any]:
 
 def checks(details: Mapping[str, Any], dtype: str) -> list[dict[str, Any]]:
     """Every figure that is asked for, with its limit."""
-    rows: list[tuple[str, float, float, bool]] = []
+    rows = []
     for part, found in details.items():
         if part == "stream":
-            rows.append(("memory after all over memory after a tenth", found["growth"], GROWTH, False))
+            rows.append(check("memory after all over memory after a tenth", found["growth"], GROWTH))
             continue
-        rows.append((f"tokens a second over theirs, {part}", found["times"], SPEED[part.split("_")[1]], True))
-        rows.append((f"peak memory over theirs, {part}", found["memory_share"], MEMORY, False))
+        speed = SPEED[part.split("_")[1]]
+        rows.append(check(f"tokens a second over theirs, {part}", found["times"], speed, least=True))
+        rows.append(check(f"peak memory over theirs, {part}", found["memory_share"], MEMORY))
         apart = found["largest_difference"]
-        rows.append((f"largest difference of a step grade, {part}", apart, AGREEMENT[dtype], False))
-    return [
-        {"name": name, "value": value, "limit": limit, "met": value >= limit if least else value <= limit}
-        for name, value, limit, least in rows
-    ]
+        rows.append(check(f"largest difference of a step grade, {part}", apart, AGREEMENT[dtype]))
+    return rows
 
 
 def main() -> None:
@@ -182,14 +137,17 @@ def main() -> None:
     parser.add_argument("--stream", type=int, default=10_000, help="trajectories of the stream")
     options = parser.parse_args()
     model, details = str(resolve_model(options.model)), {}
+    missing: list[str] = []
+    parts = options.parts.split(",")
+    tau = find_tau(missing) if any(part.startswith("tau_") for part in parts) else ()
     job = {"model": model, "adapter": str(ADAPTER), "dtype": options.dtype, "length": options.length}
     with tempfile.TemporaryDirectory() as name:
-        for part in options.parts.split(","):
+        for part in (part for part in parts if tau or not part.startswith("tau_")):
             if part == "stream":
                 details[part] = stream(model, Path(name), options.stream)
             else:
                 file = Path(name) / f"{part}.jsonl"
-                codec.write(file, workload(part, options.groups))
+                codec.write(file, workload(part, options.groups, tau))
                 details[part] = race({**job, "file": str(file)}, options.pairs)
             print(f"{part}: {json.dumps(details[part])}", file=sys.stderr)
     met = checks(details, options.dtype)
@@ -199,12 +157,9 @@ def main() -> None:
         ours=main_part["seconds"]["ours"],
         theirs=main_part["seconds"]["peer"],
         limit=SPEED["groups"],
-        details={"dtype": options.dtype, "checks": met, **details},
+        details={"dtype": options.dtype, "missing": missing, "checks": met, **details},
     )
-    lines = [
-        f"{'met   ' if row['met'] else 'NOT   '} {row['name']}: {row['value']:g} (limit {row['limit']:g})"
-        for row in met
-    ]
+    lines = [*map(check_line, met), *(f"missing {what}" for what in missing)]
     print(found.to_json() if options.json else "\n".join([*lines, found.to_json()]))
 
 

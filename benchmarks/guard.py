@@ -22,7 +22,6 @@ model. Minutes on two cores with the embedded model.
 import argparse
 import asyncio
 import json
-import platform
 import sys
 import tempfile
 import time
@@ -33,6 +32,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks import machine
 from strop.app.guarding import GuardServing, guarding
 from strop.demo.desk import desk_scenario, open_desk
 from strop.demo.orders import Part, scenarios
@@ -166,7 +166,7 @@ def _compared(
         "right_held": wilson(max(0, right - right_left), right).to_json(),
         "wrong_refunds_a_case": _a_case(before, after, fresh, rng),
         "offline_by_score": guards,
-        "machine": f"{platform.machine()} {platform.system()} python {platform.python_version()}",
+        "machine": machine(),
     }
 
 

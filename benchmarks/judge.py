@@ -17,23 +17,22 @@ ours on all pairs, ours with its default of two calls a group, theirs with its o
 import argparse
 import asyncio
 import os
-import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks import Outcome
-from benchmarks.ruler.groups import desk_groups, marked, tau_groups
+from benchmarks import Outcome, check, check_line
+from benchmarks.ruler.groups import desk_groups, find_tau, marked
 from benchmarks.ruler.ours import DEFAULT, ONE_CALL, Run, judged
-from benchmarks.ruler.process import Peer, peer_version
+from benchmarks.ruler.process import PACKAGE, Peer, environment
 from benchmarks.ruler.rightness import our_scores, tally, their_scores
 from benchmarks.ruler.serving import planted
 from benchmarks.ruler.speed import MODEL, Race, own_time, race, their_own_time
 from benchmarks.ruler.tokens import JUDGES, Count, distinct, our_tokens, savings, shown_tokens, token_counter
+from benchmarks.sides.peer import find_peer
 from strop.engines.embedded import cached_model
-from strop.errors import InputError
 from strop.judge import Endpoint
 from strop.judge.planted import BadReply, Planted, spread
 from strop.trajectory.model import Group
@@ -125,24 +124,21 @@ def _spoilt(rate: float, kinds: Sequence[BadReply]) -> Planted:
 
 def checks(details: dict[str, Any]) -> list[dict[str, Any]]:
     """Every figure that is asked for, with its limit, as far as it was measured."""
-    rows: list[tuple[str, float, float, bool]] = []
+    rows = []
     for name, found in details["tokens"].items():
         if "theirs" in found:
             share = found["ours_over_theirs"]["one_call"]
-            rows.append((f"prompt tokens over theirs at one call, {name}", share, TOKENS_LIMIT, False))
+            rows.append(check(f"prompt tokens over theirs at one call, {name}", share, TOKENS_LIMIT))
     for name, found in details["speed"].items():
         for way, times in found.get("times_theirs", {}).items():
-            rows.append((f"groups a second over theirs, {way}, {name}", times, SPEED_LIMIT, True))
+            rows.append(check(f"groups a second over theirs, {way}, {name}", times, SPEED_LIMIT, least=True))
         for way in ("one_call", "default"):
             own = found[f"own_time_{way}"]["cpu_ms"]
-            rows.append((f"own milliseconds a group, {way}, {name}", own, OWN_MS_LIMIT, False))
+            rows.append(check(f"own milliseconds a group, {way}, {name}", own, OWN_MS_LIMIT))
     for part in ("replies_sorted_by_score", "bad_replies_5_percent"):
         wrong = max(details[part][side]["wrong"] for side in ("ours_one_call", "ours_default"))
-        rows.append((f"wrong assignments, {part}", wrong, 0, False))
-    return [
-        {"name": name, "value": value, "limit": limit, "met": value >= limit if least else value <= limit}
-        for name, value, limit, least in rows
-    ]
+        rows.append(check(f"wrong assignments, {part}", wrong, 0))
+    return rows
 
 
 def outcome(raced: Race, details: dict[str, Any], missing: Sequence[str]) -> Outcome:
@@ -158,34 +154,8 @@ def outcome(raced: Race, details: dict[str, Any], missing: Sequence[str]) -> Out
 
 def report(found: Outcome) -> str:
     """The checks, a line each, and what is missing."""
-    lines = [
-        f"{'met   ' if row['met'] else 'NOT   '} {row['name']}: {row['value']:g} (limit {row['limit']:g})"
-        for row in found.details["checks"]
-    ]
+    lines = [check_line(row) for row in found.details["checks"]]
     return "\n".join([*lines, *(f"missing {what}" for what in found.details["missing"])])
-
-
-def find_data(missing: list[str]) -> Sequence[Group]:
-    """The public groups; none, and a word in `missing`, where they are not there."""
-    folder = Path(os.environ.get("STROP_DATA") or Path(__file__).parents[2] / "shared" / "data")
-    try:
-        return tau_groups(folder)
-    except OSError as error:
-        missing.append(f"tau_bench: {error.strerror}: {error.filename}; set STROP_DATA to the data folder")
-        return []
-
-
-def find_peer(python: str | None, missing: list[str]) -> str | None:
-    """The Python that has the peer; None, and a word in `missing`, where none does."""
-    if not python:
-        missing.append("openpipe-art: give --peer-python or STROP_PEER_PYTHON; see --help for how to make it")
-        return None
-    try:
-        print(f"peer: openpipe-art {peer_version(python)}", file=sys.stderr)
-    except InputError as error:
-        missing.append(str(error))
-        return None
-    return python
 
 
 def main() -> None:
@@ -196,7 +166,8 @@ def main() -> None:
     parser.add_argument("--tokenizer", type=Path, default=None, help="a model's folder")
     options = parser.parse_args()
     missing: list[str] = []
-    tau, python = find_data(missing), find_peer(options.peer_python, missing)
+    tau = find_tau(missing)
+    python = find_peer(PACKAGE, options.peer_python, environment(), missing)
     count, counted_by = token_counter(options.tokenizer or cached_model())
     with ExitStack() as stack:
         runner = stack.enter_context(asyncio.Runner())

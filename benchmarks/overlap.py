@@ -13,7 +13,7 @@ import asyncio
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
@@ -81,13 +81,7 @@ async def step(server: PlantedServer, overlap: bool) -> tuple[float, dict[str, d
     judging = StepJudging(Bench(judge=judge, endpoint=endpoint, waits=Waits()), "step")
     plan = RolloutPlan(sessions=Sessions(), attempt=attempt, part="step", limits=Limits(attempts=ATTEMPTS))
     if overlap:
-        plan = RolloutPlan(
-            sessions=plan.sessions,
-            attempt=attempt,
-            part="step",
-            limits=plan.limits,
-            on_group=lambda group: judging.begin([group]),
-        )
+        plan = replace(plan, on_group=lambda group: judging.begin([group]))
     began = time.perf_counter()
     groups = await collect([Scenario(scenario_id=f"s{n}") for n in range(GROUPS)], plan)
     judging.begin(groups)

@@ -37,7 +37,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks import Outcome
+from benchmarks import Outcome, check, check_line
 from benchmarks.sampling.direct import Peer, sampled_by
 from benchmarks.sampling.gap import logprob_gap
 from benchmarks.sampling.generate import generate_process
@@ -100,7 +100,7 @@ def measure(workload: Workload, model: Path, size: Size) -> dict[str, Any]:
         sessions = stack.enter_context(gateway(served, tokenizer, slots, ends=workload.ends))
 
         async def ours(cases: Sequence[Scenario]) -> int:
-            kept[:] = await rolled_out(sessions, workload, cases, "rollouts")
+            kept[:] = await rolled_out(sessions, workload, cases)
             return sampled_tokens(kept)
 
         def by(peer: Peer) -> Run:
@@ -155,14 +155,12 @@ def checks(found: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Every figure that is asked for, as far as it was measured: ratios at least, gaps at most."""
     limits = {"generate": GENERATE_LIMIT, "vllm": VLLM_LIMIT}
     times = [
-        {"name": f"times {peer}, {name}", "value": of["median"], "limit": limits[peer]}
-        | {"met": of["median"] >= limits[peer]}
+        check(f"times {peer}, {name}", of["median"], limits[peer], least=True)
         for name, workload in found.items()
         for peer, of in workload["times"].items()
     ]
     gaps = [
-        {"name": f"largest gap of log-probs, {name}", "value": workload["logprob_gap"]["max"]}
-        | {"limit": GAP_LIMIT, "met": workload["logprob_gap"]["max"] <= GAP_LIMIT}
+        check(f"largest gap of log-probs, {name}", workload["logprob_gap"]["max"], GAP_LIMIT)
         for name, workload in found.items()
     ]
     return times + gaps
@@ -170,7 +168,7 @@ def checks(found: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def outcome(found: Mapping[str, Mapping[str, Any]], details: Mapping[str, Any]) -> Outcome:
     """The object that `--json` prints; its seconds are for a thousand sampled tokens."""
-    runs = next(reversed(list(found.values())))["runs"]
+    runs = [*found.values()][-1]["runs"]
     ours = [1000 / rate for rate in rates(runs["ours"])]
     theirs = [1000 / rate for rate in rates(runs["vllm"])] if "vllm" in runs else []
     return Outcome(
@@ -184,10 +182,7 @@ def outcome(found: Mapping[str, Mapping[str, Any]], details: Mapping[str, Any]) 
 
 def report(found: Outcome) -> str:
     """Checks and gaps, a line each, and what is missing."""
-    lines = [
-        f"{'met   ' if row['met'] else 'NOT   '} {row['name']}: {row['value']:.3g} (limit {row['limit']:g})"
-        for row in found.details["checks"]
-    ]
+    lines = [check_line(row, digits=3) for row in found.details["checks"]]
     for name, workload in found.details["workloads"].items():
         gap = workload["logprob_gap"]
         lines.append(

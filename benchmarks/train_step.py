@@ -29,11 +29,12 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks import Outcome
+from benchmarks import Outcome, check, check_line
+from benchmarks.sides.peer import find_peer
+from benchmarks.sides.process import Side
 from benchmarks.update.agreement import apart
-from benchmarks.update.process import DType, Job, Side, peer_version, prepared
+from benchmarks.update.process import PACKAGE, Job, environment, prepared, update_side
 from strop.engines.embedded import resolve_model
-from strop.errors import InputError
 
 SPEED_LIMIT, MEMORY_LIMIT, UNSHARED_LIMIT = 3.0, 0.5, 0.95
 SHAPES = ("shared_prompt", "turns", "unshared")
@@ -97,11 +98,11 @@ class Timed:
 
 def race(ours: Job, theirs: Job | None, peer: str | None, pairs: int) -> tuple[Timed, Timed | None]:
     """Both sides in turns, one update each before the clock counts, then `pairs` each."""
-    with Side(ours) as mine:
+    with update_side(ours) as mine:
         if theirs is None or peer is None:
-            return _timed(mine, [mine.update() for _ in range(pairs + 1)]), None
-        with Side(theirs, peer) as other:
-            found = [(mine.update(), other.update()) for _ in range(pairs + 1)]
+            return _timed(mine, [mine.ask("update") for _ in range(pairs + 1)]), None
+        with update_side(theirs, peer) as other:
+            found = [(mine.ask("update"), other.ask("update")) for _ in range(pairs + 1)]
             return _timed(mine, [m for m, _ in found]), _timed(other, [t for _, t in found])
 
 
@@ -116,7 +117,7 @@ def _timed(side: Side, found: Sequence[Any]) -> Timed:
     )
 
 
-def best_batch(bench: Bench, shape: str, dtype: DType = "float32") -> tuple[Job, list[dict[str, Any]]]:
+def best_batch(bench: Bench, shape: str) -> tuple[Job, list[dict[str, Any]]]:
     """The peer's job with its fastest micro-batch, and what was tried on a quarter of the rows.
 
     Sizes are doubled until one is slower by a tenth; checkpointing is tried with the best.
@@ -124,8 +125,8 @@ def best_batch(bench: Bench, shape: str, dtype: DType = "float32") -> tuple[Job,
     assert bench.peer is not None
     small = replace(bench, groups=max(1, bench.groups // 4), folder=bench.folder / "tries")
     small.folder.mkdir(exist_ok=True)
-    start = replace(small.job(shape), dtype=dtype)
-    prepared(replace(start, dtype="float32"))
+    start = small.job(shape)
+    prepared(start)
     rows = small.groups * small.attempts
     tried: list[dict[str, Any]] = []
     for size in [size for size in TRIED if rows % size == 0]:
@@ -135,15 +136,15 @@ def best_batch(bench: Bench, shape: str, dtype: DType = "float32") -> tuple[Job,
     fastest = min(tried, key=lambda one: float(one["cpu_seconds"]))
     tried.append(_try(replace(start, batch=fastest["batch"], checkpointing=True), bench.peer))
     fastest = min(tried, key=lambda one: float(one["cpu_seconds"]))
-    chosen = replace(bench.job(shape), dtype=dtype, batch=fastest["batch"])
-    return replace(chosen, checkpointing=fastest["checkpointing"]), tried
+    batch, checkpointing = fastest["batch"], fastest["checkpointing"]
+    return replace(bench.job(shape), batch=batch, checkpointing=checkpointing), tried
 
 
 def _try(job: Job, peer: str) -> dict[str, Any]:
     """The second of two updates, by processor time, which what else runs disturbs least."""
-    with Side(job, peer) as side:
-        side.update()
-        found = side.update()
+    with update_side(job, peer) as side:
+        side.ask("update")
+        found = side.ask("update")
     return {
         "batch": job.batch,
         "checkpointing": job.checkpointing,
@@ -198,41 +199,24 @@ def bfloat16(bench: Bench, exact: Job, exact_loss: float) -> dict[str, Any]:
 
 def checks(shapes: dict[str, Any]) -> list[dict[str, Any]]:
     """Every figure that is asked for, with its limit, as far as it was measured."""
-    rows: list[tuple[str, float, float, bool]] = []
+    rows = []
     for name, found in shapes.items():
         if "peer" not in found:
             continue
         limit = {"shared_prompt": SPEED_LIMIT, "unshared": UNSHARED_LIMIT}.get(name)
         if limit is not None:
-            rows.append((f"tokens a second over theirs, {name}", found["times_theirs"], limit, True))
+            rows.append(
+                check(f"tokens a second over theirs, {name}", found["times_theirs"], limit, least=True)
+            )
         if name == "shared_prompt":
-            rows.append((f"peak memory over theirs, {name}", found["peak_over_theirs"], MEMORY_LIMIT, False))
-        rows.append((f"gradients' distance, {name}", found["agreement"]["gradients"], 1e-3, False))
-    return [
-        {"name": name, "value": value, "limit": limit, "met": value >= limit if least else value <= limit}
-        for name, value, limit, least in rows
-    ]
-
-
-def find_peer(python: str | None, missing: list[str]) -> str | None:
-    """The Python that has the peer; None, and a word in `missing`, where none does."""
-    if not python:
-        missing.append("trl: give --peer-python or STROP_TRL_PYTHON; see --help for how to make it")
-        return None
-    try:
-        print(f"peer: trl {peer_version(python)}", file=sys.stderr)
-    except InputError as error:
-        missing.append(str(error))
-        return None
-    return python
+            rows.append(check(f"peak memory over theirs, {name}", found["peak_over_theirs"], MEMORY_LIMIT))
+        rows.append(check(f"gradients' distance, {name}", found["agreement"]["gradients"], 1e-3))
+    return rows
 
 
 def report(found: Outcome) -> str:
     """The checks, a line each, a line a shape, and what is missing."""
-    lines = [
-        f"{'met   ' if row['met'] else 'NOT   '} {row['name']}: {row['value']:.3g} (limit {row['limit']:g})"
-        for row in found.details["checks"]
-    ]
+    lines = [check_line(row, digits=3) for row in found.details["checks"]]
     for name, shape in found.details["shapes"].items():
         ours = shape["ours"]
         line = f"{name}: {ours['tokens_per_second']} tokens a second, peak {ours['peak_mb']} MB"
@@ -267,7 +251,7 @@ def main() -> None:
     missing: list[str] = []
     with tempfile.TemporaryDirectory(prefix="strop-train-step-") as folder:
         bench = Bench(
-            peer=find_peer(options.peer_python, missing),
+            peer=find_peer(PACKAGE, options.peer_python, environment(), missing),
             folder=Path(folder),
             model=str(resolve_model(options.model)),
             groups=options.groups,

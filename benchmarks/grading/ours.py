@@ -1,12 +1,12 @@
 """Our side: the code behind `strop grade`, in the peer's plain format and on the same trajectories."""
 
 import json
-import resource
 import sys
 import time
 from functools import partial
 from pathlib import Path
 
+from benchmarks.sides.memory import peak_bytes
 from strop.engines.opening import prepare
 from strop.grader.grade import GradeSettings, grade_prepared
 from strop.grader.plain import plain_kinds
@@ -44,7 +44,7 @@ def main() -> None:
         answer = {
             "seconds": time.perf_counter() - began,
             "cpu_seconds": time.process_time() - cpu,
-            "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+            "peak": peak_bytes(),
             "grades": grades,
         }
         print(json.dumps(answer), flush=True)

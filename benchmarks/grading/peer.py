@@ -5,7 +5,6 @@ log-probs added up over a step's tokens first and subtracted after. Its baseline
 """
 
 import json
-import resource
 import sys
 import time
 from typing import Any
@@ -13,6 +12,8 @@ from typing import Any
 import torch
 from peft import PeftModel
 from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from benchmarks.sides.memory import peak_bytes
 
 
 def spans(messages: list[dict[str, Any]]) -> list[tuple[str, bool]]:
@@ -78,7 +79,7 @@ def main() -> None:
             "seconds": time.perf_counter() - began,
             "cpu_seconds": time.process_time() - cpu,
             "tokens": total,
-            "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+            "peak": peak_bytes(),
             "grades": grades,
         }
         print(json.dumps(answer), flush=True)

@@ -5,15 +5,10 @@ import shutil
 import sys
 from pathlib import Path
 
+from benchmarks.sides.memory import held_bytes
 from strop.app.grading import GradeJob, grade_file
 
 VOCABULARY = 49152
-
-
-def resident() -> int:
-    """Bytes that this process holds now (Linux)."""
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * 4096
 
 
 def small_model(tokenizer_of: Path, folder: Path) -> Path:
@@ -44,7 +39,7 @@ def main() -> None:
 
     def watch(stage: str, done: int = 0, *_: int) -> None:
         if stage == "grading" and done in job["at"]:
-            held[done] = resident()
+            held[done] = held_bytes()
 
     said = grade_file(
         GradeJob(

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from strop.demo.orders import STATUSES, scenario
 from strop.seeds import generator
 from strop.trajectory.model import Group, Message, Trajectory
 
+ROOT = Path(__file__).parents[2]
 SEED = 5
 ATTEMPTS = 6
 HABITS = Habits(
@@ -20,18 +22,24 @@ HABITS = Habits(
 """Those that the shipped judge was taught on: an agent that is half way."""
 
 
-def tau_groups(data: Path) -> list[Group]:
-    """50 airline tasks, 4 attempts each. Raises OSError where the file is absent."""
-    rows = json.loads((data / "tau_bench" / "gpt-4o-airline.json").read_text(encoding="utf-8"))
+def find_tau(missing: list[str]) -> Sequence[Group]:
+    """50 airline tasks, 4 attempts each; none, and a word in `missing`, where the data is not there."""
+    folder = Path(os.environ.get("STROP_DATA") or ROOT.parent / "shared" / "data")
+    try:
+        said = (folder / "tau_bench" / "gpt-4o-airline.json").read_text(encoding="utf-8")
+    except OSError as error:
+        missing.append(f"tau_bench: {error.strerror}: {error.filename}; set STROP_DATA to the data folder")
+        return []
+    rows = json.loads(said)
     by_task: dict[str, list[Sequence[Message]]] = {}
     for row in sorted(rows, key=lambda row: (row["task_id"], row["trial"])):
         by_task.setdefault(f"airline-{row['task_id']}", []).append(row["traj"])
     return [_group(task, attempts) for task, attempts in by_task.items()]
 
 
-def desk_groups(count: int, start: int = 0) -> list[Group]:
-    """Groups of 6 attempts at training scenarios of the order desk, each attempt with its own draws."""
-    return [_desk_group(start + index) for index in range(count)]
+def desk_groups(count: int, attempts: int = ATTEMPTS) -> list[Group]:
+    """Groups of attempts at training scenarios of the order desk, each attempt with its own draws."""
+    return [_desk_group(index, attempts) for index in range(count)]
 
 
 def marked(group: Group) -> Group:
@@ -56,13 +64,13 @@ def _marked(trajectory: Trajectory) -> Trajectory:
     return replace(trajectory, messages=(*before, {**last, "content": content}))
 
 
-def _desk_group(index: int) -> Group:
+def _desk_group(index: int, attempts: int) -> Group:
     case = scenario("train", index)
-    attempts = [
+    made = [
         demonstrate(case, HABITS, generator(SEED, "attempt", index, place)).messages
-        for place in range(ATTEMPTS)
+        for place in range(attempts)
     ]
-    return _group(case.scenario_id, attempts)
+    return _group(case.scenario_id, made)
 
 
 def _group(name: str, attempts: Sequence[Sequence[Message]]) -> Group:

@@ -40,11 +40,9 @@ def gateway(model: Path, tokenizer: Tokenizer, slots: int, *, ends: bool) -> Ite
         sampler.close()
 
 
-async def rolled_out(
-    sessions: Gateway, workload: Workload, scenarios: Sequence[Scenario], part: str
-) -> list[Group]:
+async def rolled_out(sessions: Gateway, workload: Workload, scenarios: Sequence[Scenario]) -> list[Group]:
     """All attempts by strop's own runner. Raises EngineError where one failed."""
-    plan = RolloutPlan(sessions=sessions, attempt=workload.attempt, part=part, limits=workload.limits)
+    plan = RolloutPlan(sessions=sessions, attempt=workload.attempt, part="rollouts", limits=workload.limits)
     groups = await collect(scenarios, plan)
     for trajectory in (t for group in groups for t in group.trajectories):
         if trajectory.failure:

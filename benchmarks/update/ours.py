@@ -4,13 +4,13 @@ Reads one JSON job from the first line of standard input and then a command a li
 """
 
 import json
-import resource
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.sides.memory import held_bytes, peak_bytes
 from benchmarks.update.shapes import SHAPES, Update
 from strop.engines.opening import prepare
 
@@ -138,16 +138,6 @@ def load_rows(path: Path) -> tuple[list[Row], list[float]]:
             )
         ]
         return rows, held["advantages"].tolist()
-
-
-def peak_bytes() -> int:
-    """The most memory this process has held."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-
-def held_bytes() -> int:
-    """The memory this process holds now."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 
 def main() -> None:

@@ -102,8 +102,7 @@ def batch_of(path: Path) -> dict[str, torch.Tensor]:
 
 def trainer_of(job: dict[str, Any], count: int) -> Fed:
     """The trainer over the same model and adapter; only the blocks from `first_layer` on train."""
-    bf16 = job["dtype"] == "bfloat16"
-    base = AutoModelForCausalLM.from_pretrained(job["model"], dtype=torch.bfloat16 if bf16 else torch.float32)
+    base = AutoModelForCausalLM.from_pretrained(job["model"], dtype=torch.float32)
     model = PeftModel.from_pretrained(base, job["adapter"], is_trainable=True)
     for name, parameter in model.named_parameters():
         layer = next((int(part) for part in name.split(".") if part.isdecimal()), 0)
@@ -111,7 +110,7 @@ def trainer_of(job: dict[str, Any], count: int) -> Fed:
     config = GRPOConfig(
         output_dir=tempfile.mkdtemp(prefix="strop-peer-"),
         use_cpu=True,
-        bf16=bf16,
+        bf16=False,
         per_device_train_batch_size=job["batch"],
         gradient_accumulation_steps=count // job["batch"],
         num_generations=job["attempts"],
