@@ -63,8 +63,9 @@ def listed(text: str, key: str) -> dict[str, float]:
     return {item["trajectory_id"]: item["score"] for item in json.loads(text)[key]}
 
 
-def near(found: float, planted: float, standard_error: float) -> None:
-    assert abs(found - planted) < 4 * standard_error, (found, planted, standard_error)
+def near(found: float, planted: float, standard_error: float) -> bool:
+    """Within four standard errors of what was planted."""
+    return abs(found - planted) < 4 * standard_error
 
 
 def test_a_judge_without_faults_gives_every_attempt_the_quality_it_is_marked_with() -> None:
@@ -150,8 +151,8 @@ def test_a_reply_depends_on_seed_and_request_only() -> None:
 def test_noise_is_recovered_as_the_standard_deviation_over_calls() -> None:
     found = scores(Planted(noise=0.08, grid=0), ["quality=0.5", "quality=0.4"], 3000)
     for column, quality in zip(found.T, (0.5, 0.4), strict=True):
-        near(column.mean(), quality, 0.08 / math.sqrt(3000))
-        near(column.std(ddof=1), 0.08, 0.08 / math.sqrt(2 * 2999))
+        assert near(column.mean(), quality, 0.08 / math.sqrt(3000))
+        assert near(column.std(ddof=1), 0.08, 0.08 / math.sqrt(2 * 2999))
     assert abs(np.corrcoef(found.T)[0, 1]) < 4 / math.sqrt(3000)
 
 
@@ -159,7 +160,7 @@ def test_position_bias_is_what_the_first_place_has_over_the_last() -> None:
     noise, calls = 0.05, 2000
     found = scores(Planted(noise=noise, position_bias=0.3, grid=0), ["quality=0.5"] * 4, calls)
     for mean, expected in zip(found.mean(axis=0), (0.65, 0.55, 0.45, 0.35), strict=True):
-        near(mean, expected, noise / math.sqrt(calls))
+        assert near(mean, expected, noise / math.sqrt(calls))
     last_first = scores(Planted(position_bias=-0.3, grid=0), ["quality=0.5"] * 3, 1)[0]
     assert last_first == pytest.approx([0.35, 0.5, 0.65])
     assert scores(Planted(position_bias=0.3), ["quality=0.5"], 1)[0, 0] == 0.5
@@ -169,8 +170,8 @@ def test_length_bias_is_per_log_length() -> None:
     short, long = "quality=0.5".ljust(40, "."), "quality=0.5".ljust(4000, ".")
     found = scores(Planted(noise=0.05, length_bias=0.04, usual_length=400, grid=0), [short, long], 2000)
     slope = (found[:, 1] - found[:, 0]) / math.log(100)
-    near(slope.mean(), 0.04, 0.05 * math.sqrt(2 / 2000) / math.log(100))
-    near(found.mean(), 0.5, 0.05 / math.sqrt(4000))
+    assert near(slope.mean(), 0.04, 0.05 * math.sqrt(2 / 2000) / math.log(100))
+    assert near(found.mean(), 0.5, 0.05 / math.sqrt(4000))
 
 
 def test_taste_stays_with_a_text_and_differs_between_texts() -> None:
@@ -178,7 +179,7 @@ def test_taste_stays_with_a_text_and_differs_between_texts() -> None:
     assert np.ptp(scores(planted, ["quality=0.5"], 20)) == 0
     texts = [f"quality=0.5 {i}" for i in range(2000)]
     found = np.array([replied(planted, ours(text)).scores["1"] for text in texts])
-    near(found.std(ddof=1), 0.08, 0.08 / math.sqrt(2 * 1999))
+    assert near(found.std(ddof=1), 0.08, 0.08 / math.sqrt(2 * 1999))
 
 
 def test_accuracy_is_the_share_of_pairs_ordered_rightly() -> None:
@@ -304,7 +305,7 @@ def test_a_digit_has_the_binomial_distribution_whose_mean_is_the_score() -> None
         assert int(reply.text) in chances
         assert [logprob for _, logprob in place] == sorted((value for _, value in place), reverse=True)
     drawn = [int(replied(Planted(), digit("quality=0.4", seed=i)).text) for i in range(2000)]
-    near(float(np.mean(drawn)), 3.6, math.sqrt(9 * 0.4 * 0.6 / 2000))
+    assert near(float(np.mean(drawn)), 3.6, math.sqrt(9 * 0.4 * 0.6 / 2000))
 
 
 def test_a_digit_goes_wrong_in_the_ways_a_digit_can() -> None:
