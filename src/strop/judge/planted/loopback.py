@@ -9,6 +9,7 @@ import socket
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from http.client import responses
 from typing import Any, TypeVar
 
@@ -95,7 +96,7 @@ class Loopback:
 
     async def _start(self) -> None:
         if self._server is None:
-            made = lambda: _Connection(self._handler, self._connections)  # noqa: E731 - a factory
+            made = partial(_Connection, self._handler, self._connections)
             self._server = await self._loop.create_server(made, sock=self._socket, backlog=2048)
 
     async def _stop(self) -> None:
