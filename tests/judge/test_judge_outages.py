@@ -168,9 +168,13 @@ def gathered(judge: Endpoint, count: int) -> list[Answer]:
 def test_in_a_storm_all_wait_and_fewer_go_at_once() -> None:
     """Of 16 at once the server takes 3 and asks the others to wait 9 s; nothing is lost or paid twice."""
     time = Time()
+    all_have_come = asyncio.Event()
 
     async def crowded(server: Server, _: dict[str, Any]) -> httpx.Response:
         full = server.there > 3
+        if len(server.requests) == 16:
+            all_have_come.set()
+        await all_have_come.wait()
         await asyncio.sleep(0)
         return status(429, headers={"retry-after": "9"})(server, {}) if full else completion()
 
