@@ -6,31 +6,25 @@ Rewrites docs/studies/learning-curve.md and docs/studies/learning-curve.svg; som
 is one of an environment with trl, or STROP_TRL_PYTHON names it.
 """
 
-import argparse
-import json
 import os
-from pathlib import Path
 
 from studies.learning_curve.page import figure, to_json, to_markdown
 from studies.learning_curve.results import SEEDS, results
-
-FOLDER = Path(__file__).parents[2] / "docs" / "studies"
+from studies.publishing import publish, study_parser
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = study_parser(__doc__)
     parser.add_argument(
         "--peer-python", default=os.environ.get("STROP_TRL_PYTHON"), help="of an env with trl"
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--seeds", type=int, default=SEEDS, help="seeds a curve, at least 2")
     options = parser.parse_args()
     if not options.peer_python:
         parser.error("name the peer's Python: --peer-python or STROP_TRL_PYTHON")
     found = results(options.peer_python, options.seeds)
-    (FOLDER / "learning-curve.md").write_text(to_markdown(found), encoding="utf-8")
-    (FOLDER / "learning-curve.svg").write_text(figure(found), encoding="utf-8")
-    print(json.dumps(to_json(found)) if options.json else "wrote docs/studies/learning-curve.md and .svg")
+    files = {"learning-curve.md": to_markdown(found), "learning-curve.svg": figure(found)}
+    publish(files, to_json(found), as_json=options.json)
 
 
 if __name__ == "__main__":

@@ -5,18 +5,14 @@
 Rewrites docs/studies/public-verdicts.md. The data are looked for in the folder that STROP_DATA names.
 """
 
-import argparse
-import json
 import sys
-from pathlib import Path
 
 from strop.errors import InputError
 from strop.stats.intervals import RESAMPLES
 from studies.public_verdicts import agentprocessbench, llmbar
 from studies.public_verdicts.page import Results, to_json, to_markdown
-from studies.public_verdicts.sources import ROOT, data_folder
-
-PAGE = Path("docs/studies/public-verdicts.md")
+from studies.public_verdicts.sources import data_folder
+from studies.publishing import publish, study_parser
 
 
 def results(resamples: int = RESAMPLES) -> Results:
@@ -38,18 +34,13 @@ def results(resamples: int = RESAMPLES) -> Results:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    options = parser.parse_args()
+    options = study_parser(__doc__).parse_args()
     try:
         found = results()
     except InputError as error:
         print(error, file=sys.stderr)
         return error.exit_code
-    page = ROOT / PAGE
-    page.parent.mkdir(parents=True, exist_ok=True)
-    page.write_text(to_markdown(found), encoding="utf-8")
-    print(json.dumps(to_json(found)) if options.json else f"wrote {PAGE}")
+    publish({"public-verdicts.md": to_markdown(found)}, to_json(found), as_json=options.json)
     return 0
 
 
