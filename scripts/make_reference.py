@@ -8,6 +8,7 @@ from typing import Any, get_args, get_origin
 from pydantic import BaseModel
 
 from strop.config import RunConfig
+from strop.trajectory.atomic import replacing
 
 TARGET = Path(__file__).parent.parent / "docs/run-file.md"
 HEAD = """# The run file
@@ -65,7 +66,8 @@ def main() -> int:
     text = reference()
     if "--check" in sys.argv:
         return 0 if TARGET.read_text(encoding="utf-8") == text else 1
-    TARGET.write_text(text, encoding="utf-8")
+    with replacing(TARGET) as file:
+        file.write(text.encode())
     return 0
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from studies.public_verdicts import agentprocessbench as agents
 from studies.public_verdicts import known, llmbar
-from studies.public_verdicts.__main__ import PAGE
-from studies.public_verdicts.sources import ROOT, data_folder
+from studies.public_verdicts.sources import data_folder
+from studies.publishing import FOLDER, ROOT
 
 from strop.stats.intervals import Estimate
 
@@ -168,7 +168,7 @@ def test_the_audit_of_a_run_reads_them_too() -> None:
 
 @needs_pairs
 def test_the_page_holds_the_figures(rows: dict[tuple[str, str, str], llmbar.Row]) -> None:
-    page = (ROOT / PAGE).read_text(encoding="utf-8")
+    page = (ROOT / FOLDER / "public-verdicts.md").read_text(encoding="utf-8")
     for row in rows.values():
         line = next(text for text in section(page, row) if text.startswith(f"| {row.model} {row.prompt} |"))
         assert line.split("|")[2].split()[0] == str(in_percent(row.check.accuracy))
