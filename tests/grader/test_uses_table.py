@@ -99,6 +99,16 @@ def test_columns_in_the_grades_file_and_of_their_own():
     assert (alone.runs, alone.steps["7"].tolist()) == ({"7": 0.25}, [1.0, 0.0])
 
 
+def test_verdicts_are_a_column_and_a_failed_one_is_a_gap():
+    lines = [
+        ("v:1", {"group_id": "s1", "scores": {"a": 0.75, "b": 0}, "failure": None}),
+        ("v:2", {"group_id": "s2", "scores": None, "failure": "timeout"}),
+    ]
+    assert read_column("judge", lines).runs == {"a": 0.75, "b": 0.0}
+    with pytest.raises(InputError, match="v:3: scores.a must be a number"):
+        read_column("judge", [("v:3", {"group_id": "s", "scores": {"a": "good"}})])
+
+
 @pytest.mark.parametrize(
     ("line", "said"),
     [

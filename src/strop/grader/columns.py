@@ -2,7 +2,8 @@
 
 A line of a grades file may hold `scores`, an object of names to numbers (one a run), and `step_scores`, an
 object of names to lists, one number a graded step or one an assistant message. A file of its own has lines
-with `trajectory_id` and `score`, a number, or `step_scores`, a list. Higher is better everywhere.
+with `trajectory_id` and `score`, a number, or `step_scores`, a list; a line of verdicts, with `group_id`, has
+`scores` of several runs. Higher is better everywhere.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -70,10 +71,16 @@ def read_inline(lines: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, Col
 
 
 def read_column(name: str, lines: Iterable[tuple[str, Mapping[str, Any]]]) -> Column:
-    """The column that a file of its own holds. Raises InputError for a line with neither form of score."""
+    """The column that a file of its own holds. Raises InputError for a line with neither form of score.
+
+    A verdict without scores, as of a judge that failed, says nothing of its runs.
+    """
     column = Column(name=name)
     for where, line in lines:
         place = Place(where)
+        if "trajectory_id" not in line and "group_id" in line:
+            column.runs |= place.numbers(line, "scores") if line.get("scores") is not None else {}
+            continue
         run = place.identifier(line, "trajectory_id")
         if run is None:
             place.refuse("no trajectory_id; name the run that the score is of")
