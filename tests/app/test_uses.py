@@ -183,7 +183,7 @@ def test_guard_fit_and_check(files, tmp_path, capsys):
     [
         (["--tool", "transfer"], "no graded step calls transfer"),
         (["--tool", "refund", "--rate", "1.5"], "false-hold rate 1.5"),
-        (["--tool", "refund", "--score", "max"], "--score max: sum or mean"),
+        (["--tool", "refund", "--score", "max"], "'max' is not one of 'sum', 'mean'"),
     ],
 )
 def test_guard_refuses(files, capsys, flags, said):
@@ -197,7 +197,7 @@ def test_guard_refuses(files, capsys, flags, said):
     ("flags", "said"),
     [
         (["--guard", "g.json"], "a guard needs --policy"),
-        (["--guard", "g.json", "--guard-action", "stop"], "--guard-action stop: hold or mark"),
+        (["--guard", "g.json", "--guard-action", "stop"], "'stop' is not one of 'hold', 'mark'"),
     ],
 )
 def test_serve_with_a_guard_needs_what_it_grades_with(capsys, flags, said):

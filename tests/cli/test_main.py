@@ -65,6 +65,17 @@ def test_unknown_verb_and_flag(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--no-such-flag" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("verb", [[], ["guard"]])
+def test_help_cuts_no_verb_short_at_80_columns(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, verb: list[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main([*verb, "--help"]) == 0
+    _, _, verbs = capsys.readouterr().out.partition("Commands:\n")
+    assert len(verbs.splitlines()) >= 2
+    assert [line for line in verbs.splitlines() if not line.endswith(".") or line.endswith("...")] == []
+
+
 def test_demo(app: SimpleNamespace, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["demo", "--seed", "2", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"steps": 12}

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from strop.cli.options import Json
+from strop.cli.options import Json, Resume
 from strop.cli.progress import Progress
 from strop.cli.summary import emit_run
 
@@ -16,7 +16,7 @@ def run(
         Path | None, typer.Option("--run", help="Folder of the run. Default: runs/demo-SEED.")
     ] = None,
     judge: Annotated[Path | None, typer.Option(help="judge.toml; default: the embedded judge.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue a run that was stopped.")] = False,
+    resume: Resume = False,
     json: Json = False,
 ) -> None:
     """The whole loop on this machine: train, grade, audit, report.

@@ -1,7 +1,7 @@
 """strop grade"""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -18,22 +18,27 @@ def run(
     reference: Annotated[
         list[str] | None,
         typer.Option(
+            metavar="PATH",
             help="LoRA folder before training, a whole model, or base; again for a ladder of references. "
-            "Default: the bare model."
+            "Default: the bare model.",
         ),
     ] = None,
     model: Annotated[str, typer.Option(help="The base model of LoRA folders.")] = "smollm2",
     out: Annotated[Path, typer.Option(help="Where the grades go.")] = Path("grades.jsonl"),
     text: Annotated[
-        str, typer.Option("--format", help="Messages without token ids as: chat, plain or plain-all.")
+        Literal["chat", "plain", "plain-all"],
+        typer.Option("--format", help="How messages without token ids are written out."),
     ] = "chat",
     long: Annotated[
-        str, typer.Option(help="Longer than the context: slide over all of it, or the last of it only.")
+        Literal["slide", "last"],
+        typer.Option(help="Longer than the context: slide over all of it, or the last of it only."),
     ] = "slide",
     max_length: Annotated[
         int | None, typer.Option(help="Tokens shown at once; default: the model's context.")
     ] = None,
-    dtype: Annotated[str, typer.Option(help="auto, float32 or bfloat16.")] = "auto",
+    dtype: Annotated[
+        Literal["auto", "float32", "bfloat16"], typer.Option(help="Numbers the models are read in.")
+    ] = "auto",
     tokens: Annotated[bool, typer.Option("--tokens", help="Write single tokens' numbers too.")] = False,
     json: Json = False,
 ) -> None:
@@ -51,10 +56,10 @@ def run(
             policy=policy,
             references=tuple(reference or ()),
             model=model,
-            text=text,  # type: ignore[arg-type]
-            long=long,  # type: ignore[arg-type]
+            text=text,
+            long=long,
             max_length=max_length,
-            dtype=dtype,  # type: ignore[arg-type]
+            dtype=dtype,
             tokens=tokens,
             progress=progress,
         )

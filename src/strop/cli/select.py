@@ -17,7 +17,7 @@ def run(
     nested: Nested = True,
     json: Json = False,
 ) -> None:
-    """Choose the best of several attempts at a scenario by their grades.
+    """Choose the best of several attempts by their grades.
 
     Prints what the choice is worth beside a random one, the best there was, and every baseline.
     """

@@ -3,11 +3,11 @@
 import os
 import secrets
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from strop.cli.options import Json
+from strop.cli.options import Json, named_path
 from strop.errors import InputError
 
 if TYPE_CHECKING:
@@ -19,7 +19,8 @@ GuardFile = Annotated[
     typer.Option(metavar="GUARD.json", help="Grade calls that cannot be undone, hold low ones."),
 ]
 GuardAction = Annotated[
-    str, typer.Option(help="hold: a low call waits for approval; mark: the response only says so.")
+    Literal["hold", "mark"],
+    typer.Option(help="hold: a low call waits for approval; mark: the response only says so."),
 ]
 GuardTimeout = Annotated[
     float, typer.Option(min=0.0, help="Seconds a low call waits before it is answered as held.")
@@ -56,7 +57,7 @@ def run(
     json: Json = False,
 ) -> None:
     """Serve a model and adapters the way OpenAI does, until Ctrl-C."""
-    adapters = dict(_named(text) for text in adapter or [])
+    adapters = dict(_adapter(text) for text in adapter or [])
     key = os.environ.get(api_key_env) or None
     if key is None and host not in ("127.0.0.1", "::1", "localhost"):
         raise InputError(f"--host {host}: others can reach it; put a key into {api_key_env} first")
@@ -84,24 +85,19 @@ def run(
     )
 
 
-def _watch(file: Path, action: str, timeout_s: float, key_env: str) -> "GuardServing":
-    if action not in ("hold", "mark"):
-        raise InputError(f"--guard-action {action}: hold or mark")
+def _watch(file: Path, action: Literal["hold", "mark"], timeout_s: float, key_env: str) -> "GuardServing":
     from strop.app.guarding import GuardServing
 
     return GuardServing(
         file=file,
-        action="mark" if action == "mark" else "hold",
+        action=action,
         timeout_s=timeout_s,
         approval_key=os.environ.get(key_env) or secrets.token_urlsafe(18),
     )
 
 
-def _named(text: str) -> tuple[str, Path]:
-    name, equals, path = text.partition("=")
-    if not (name and equals and path):
-        raise InputError(f"--adapter {text}: must have the form NAME=PATH")
-    folder = Path(path).expanduser()
+def _adapter(text: str) -> tuple[str, Path]:
+    name, folder = named_path("--adapter", text, "NAME=PATH")
     if not folder.is_dir():
         raise InputError(f"--adapter {text}: no such folder")
     return name, folder

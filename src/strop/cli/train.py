@@ -5,18 +5,15 @@ from typing import Annotated
 
 import typer
 
-from strop.cli.options import Json
+from strop.cli.options import Json, Overrides, Resume
 from strop.cli.progress import Progress
 from strop.cli.summary import emit_run
 
 
 def run(
     config: Annotated[Path, typer.Argument(metavar="RUN.toml", help="Settings of the run.")],
-    overrides: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="TABLE.KEY=VALUE", help="Change a setting; repeatable."),
-    ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue a run that was stopped.")] = False,
+    overrides: Overrides = None,
+    resume: Resume = False,
     json: Json = False,
 ) -> None:
     """Train your own agent on your own scenarios.

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from strop.errors import InputError
+from strop.cli.options import named_path
 
 if TYPE_CHECKING:
     from strop.app.uses import Asked
@@ -42,12 +42,5 @@ def asked(
     """What the options say. Raises InputError for a baseline that is not NAME=FILE."""
     from strop.app.uses import Asked
 
-    baselines = dict(_named(text) for text in baseline or [])
+    baselines = dict(named_path("--baseline", text, "NAME=FILE") for text in baseline or [])
     return Asked(file=file, truth=truth, baselines=baselines, success=success, seed=seed, nested=nested)
-
-
-def _named(text: str) -> tuple[str, Path]:
-    name, equals, path = text.partition("=")
-    if not (name and equals and path):
-        raise InputError(f"--baseline {text}: must have the form NAME=FILE")
-    return name, Path(path).expanduser()

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from strop.cli.options import Json
+from strop.cli.options import Json, Overrides, Resume
 from strop.cli.output import emit
 from strop.cli.progress import Progress
 
@@ -26,11 +26,8 @@ def run(
     micro_batch_tokens: Annotated[int | None, typer.Option(help="Tokens in one forward pass.")] = None,
     heldout: Annotated[str | None, typer.Option(help="Share of scenarios kept back, or a file.")] = None,
     seed: Annotated[int | None, typer.Option(help="Root of all randomness.")] = None,
-    overrides: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="TABLE.KEY=VALUE", help="Change a setting; repeatable."),
-    ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with one that was stopped.")] = False,
+    overrides: Overrides = None,
+    resume: Resume = False,
     json: Json = False,
 ) -> None:
     """Teach a model from demonstrations first, before it is trained.
