@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from toy_project import LetterJudge, write_project
 
+import virtual_time
 from strop import app
 from strop.app.judging import Bench
 from strop.app.step_judging import StepJudging
@@ -71,7 +72,7 @@ def test_each_group_is_judged_once_whenever_it_was_begun() -> None:
         assert judge.begun == ["b", "a", "c"]
         assert scores(work.applied(groups)) == [[0.5, 0.5]] * 3
 
-    asyncio.run(run())
+    virtual_time.run(run())
 
 
 def refuses_b(during: asyncio.Event) -> Callable[[Group], Any]:
@@ -102,7 +103,7 @@ def test_what_was_in_flight_is_kept_when_the_judge_refuses_and_nothing_is_begun_
         with pytest.raises(Unreachable, match="the key was refused"):
             work.raise_error()
 
-    asyncio.run(run())
+    virtual_time.run(run())
 
 
 def test_the_reason_is_told_rather_than_that_judging_was_stopped() -> None:
@@ -122,12 +123,10 @@ def test_the_reason_is_told_rather_than_that_judging_was_stopped() -> None:
         with pytest.raises(StropError, match="no such model"):
             work.raise_error()
 
-    asyncio.run(run())
+    virtual_time.run(run())
 
 
-def test_calls_that_do_not_end_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("strop.app.step_judging.LAST_CALLS_S", 0.05)
-
+def test_calls_that_do_not_end_are_given_up() -> None:
     async def body(one: Group) -> None:
         if one.group_id == "b":
             raise Unreachable("the key was refused")
@@ -141,7 +140,7 @@ def test_calls_that_do_not_end_are_given_up(monkeypatch: pytest.MonkeyPatch) -> 
         with pytest.raises(Unreachable):
             work.raise_error()
 
-    asyncio.run(run())
+    virtual_time.run(run())
 
 
 def test_an_error_of_the_program_is_not_taken_for_the_judge_s() -> None:
@@ -154,7 +153,7 @@ def test_an_error_of_the_program_is_not_taken_for_the_judge_s() -> None:
         with pytest.raises(ZeroDivisionError):
             await work.ended()
 
-    asyncio.run(run())
+    virtual_time.run(run())
 
 
 WAITS = """

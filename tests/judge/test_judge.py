@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import virtual_time
 from strop.errors import JudgeStopped, Unreachable
 from strop.judge import Answer, Cost, Failure, Judge, JudgeSettings, Request, Verdict, View, apply
 from strop.judge.replay import reread
@@ -88,7 +89,7 @@ def judging(judge: Judge, groups: Sequence[Group]) -> list[Verdict]:
     async def together() -> list[Verdict]:
         return list(await asyncio.gather(*(judge(one) for one in groups)))
 
-    return asyncio.run(together())
+    return virtual_time.run(together())
 
 
 def one(asked: Asked, judged: Group, rules: JudgeSettings = ONE) -> Verdict:
@@ -228,7 +229,7 @@ def test_text_is_an_answer_and_an_endless_call_a_timeout() -> None:
         return ""
 
     assert judging(Judge(text, ONE), [group("good", "bad")])[0].scores == {"t0": 0.9, "t1": 0.1}
-    judge = Judge(endless, replace(ONE, deadline_s=0.02))
+    judge = Judge(endless, replace(ONE, deadline_s=20))
     [verdict] = judging(judge, [group("good", "bad")])
     assert (verdict.failure, judge.ledger.cost.unmetered) == (Failure.TIMEOUT, 1)
 
@@ -245,7 +246,7 @@ def test_calls_at_once_stay_under_the_limit_in_every_loop() -> None:
         nonlocal now, most
         now += 1
         most = max(most, now)
-        await asyncio.sleep(0.002)
+        await asyncio.sleep(1)
         now -= 1
         return honest(request)
 
@@ -284,7 +285,7 @@ def test_failures_in_a_row_stop_the_judge() -> None:
             await judge(group("good", "bad", name=str(number)))
 
     with pytest.raises(JudgeStopped, match=r"2 groups in a row \(no_json") as raised:
-        asyncio.run(all_of_them())
+        virtual_time.run(all_of_them())
     assert "\n" not in str(raised.value)
     assert len(asked.requests) == 3
 

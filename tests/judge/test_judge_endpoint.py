@@ -30,6 +30,7 @@ from scripted_judge import (
     status,
 )
 
+import virtual_time
 from strop.errors import ConfigError, Unreachable
 from strop.judge.ask import Answer
 from strop.judge.endpoint import Endpoint, EndpointSettings
@@ -60,7 +61,7 @@ def test_the_request_carries_the_settings() -> None:
         await judge(ASKED)
         await judge.at("http://judge.test/session/1/v1")(DIGIT)
 
-    asyncio.run(both())
+    virtual_time.run(both())
     assert server.urls == [
         "http://judge.test/v1/chat/completions",
         "http://judge.test/session/1/v1/chat/completions",
@@ -75,7 +76,7 @@ def test_the_request_carries_the_settings() -> None:
 
 def test_what_is_none_is_not_sent() -> None:
     server = Server(good)
-    asyncio.run(endpoint(server, replace(SETTINGS, temperature=None, seed=None))(ASKED))
+    virtual_time.run(endpoint(server, replace(SETTINGS, temperature=None, seed=None))(ASKED))
     assert set(server.requests[0]) == {"model", "messages", "max_tokens"}
 
 
@@ -107,7 +108,7 @@ def test_what_cannot_be_used_has_a_class_and_is_not_repeated(
     script: Script, failure: str | None, words: str
 ) -> None:
     server = Server(script)
-    answer = asyncio.run(endpoint(server)(ASKED))
+    answer = virtual_time.run(endpoint(server)(ASKED))
     assert (answer.failure, answer.text, len(server.requests)) == (failure, "", 1)
     assert words in answer.detail
     assert "\n" not in answer.detail
@@ -171,11 +172,11 @@ def test_an_unknown_price_says_unknown() -> None:
 
 def test_a_server_that_never_answers_is_a_timeout_and_not_asked_again() -> None:
     server = Server(hangs)
-    answer = asyncio.run(endpoint(server, replace(SETTINGS, timeout_s=0.02))(ASKED))
-    assert (answer.failure, answer.detail) == (Failure.TIMEOUT, "no answer within 0.02 s")
+    answer = virtual_time.run(endpoint(server, replace(SETTINGS, timeout_s=20))(ASKED))
+    assert (answer.failure, answer.detail) == (Failure.TIMEOUT, "no answer within 20 s")
     assert (answer.cost.calls, answer.cost.unmetered, len(server.requests)) == (1, 1, 1)
     server = Server(raises(httpx.ReadTimeout), good)
-    assert asyncio.run(endpoint(server)(ASKED)).failure == Failure.TIMEOUT
+    assert virtual_time.run(endpoint(server)(ASKED)).failure == Failure.TIMEOUT
     assert len(server.requests) == 1
 
 
@@ -217,7 +218,7 @@ def test_cancellation_ends_one_request_and_leaves_the_others() -> None:
         await kept
         return await judge(ASKED)
 
-    assert asyncio.run(cancel_one()).text == "0.5"
+    assert virtual_time.run(cancel_one()).text == "0.5"
 
 
 def test_wrong_settings_name_the_key() -> None:

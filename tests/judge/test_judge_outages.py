@@ -25,6 +25,7 @@ from scripted_judge import (
     status,
 )
 
+import virtual_time
 from strop.judge.ask import Answer
 from strop.judge.backoff import FIRST_CONTACT_S, Backoff
 from strop.judge.endpoint import Endpoint
@@ -49,7 +50,7 @@ from strop.judge.verdict import Failure
 )
 def test_what_passes_is_repeated_and_paid_once(script: Script, reason: str) -> None:
     server, time = Server(script, script, good), Time()
-    answer = asyncio.run(endpoint(server, time=time)(ASKED))
+    answer = virtual_time.run(endpoint(server, time=time)(ASKED))
     assert (answer.text, answer.retried, answer.cost.calls) == ("0.5", {reason: 2}, 1)
     assert time.reasons == [reason, reason]
     first, second = (seconds for _, seconds in time.waits)
@@ -66,7 +67,7 @@ def test_patience_ends_after_its_seconds() -> None:
         await judge(ASKED)
         return await judge(ASKED)
 
-    answer = asyncio.run(twice())
+    answer = virtual_time.run(twice())
     assert answer.failure == Failure.TRANSPORT
     assert "overloaded" in answer.detail
     assert "100 s" in answer.detail
@@ -77,21 +78,21 @@ def test_patience_ends_after_its_seconds() -> None:
 
 def test_no_patience_means_one_request() -> None:
     server = Server(status(500))
-    answer = asyncio.run(endpoint(server, replace(SETTINGS, patience_s=0))(ASKED))
+    answer = virtual_time.run(endpoint(server, replace(SETTINGS, patience_s=0))(ASKED))
     assert (answer.failure, answer.retried, len(server.requests)) == (Failure.TRANSPORT, {}, 1)
 
 
 def test_a_server_nobody_started_is_given_up_soon_and_one_that_answered_is_waited_for() -> None:
     time = Time()
-    answer = asyncio.run(endpoint(Server(dead), time=time)(ASKED))
+    answer = virtual_time.run(endpoint(Server(dead), time=time)(ASKED))
     assert answer.failure == Failure.TRANSPORT
     assert f"no server answers at {URL}" in answer.detail
     assert time.seconds - 1000 == pytest.approx(FIRST_CONTACT_S)
 
     time = Time()
     judge = endpoint(Server(good, *[dead] * 6, good), time=time)
-    assert asyncio.run(judge(ASKED)).retried == {}
-    assert asyncio.run(judge(ASKED)).retried == {"unreached": 6}
+    assert virtual_time.run(judge(ASKED)).retried == {}
+    assert virtual_time.run(judge(ASKED)).retried == {"unreached": 6}
     assert time.seconds - 1000 > 2 * FIRST_CONTACT_S
 
 
@@ -99,19 +100,23 @@ def test_once_given_up_a_server_that_is_down_holds_up_nobody_for_long() -> None:
     time = Time()
     server = Server(good, dead)
     judge = endpoint(server, time=time)
-    asyncio.run(judge(ASKED))
-    assert asyncio.run(judge(ASKED)).failure == Failure.TRANSPORT
+    virtual_time.run(judge(ASKED))
+    assert virtual_time.run(judge(ASKED)).failure == Failure.TRANSPORT
     assert time.seconds - 1000 == pytest.approx(100)
-    assert asyncio.run(judge(ASKED)).failure == Failure.TRANSPORT
+    assert virtual_time.run(judge(ASKED)).failure == Failure.TRANSPORT
     assert time.seconds - 1000 == pytest.approx(100 + FIRST_CONTACT_S)
 
 
 def test_the_servers_own_wait_is_kept() -> None:
     time = Time()
-    answer = asyncio.run(endpoint(Server(status(429, headers={"retry-after": "17"}), good), time=time)(ASKED))
+    answer = virtual_time.run(
+        endpoint(Server(status(429, headers={"retry-after": "17"}), good), time=time)(ASKED)
+    )
     assert (answer.retried, time.waits) == ({"429": 1}, [("429", 17.0)])
     time = Time()
-    answer = asyncio.run(endpoint(Server(status(429, headers={"retry-after": "9999"})), time=time)(ASKED))
+    answer = virtual_time.run(
+        endpoint(Server(status(429, headers={"retry-after": "9999"})), time=time)(ASKED)
+    )
     assert answer.failure == Failure.TRANSPORT
     assert time.waits == [("429", 60.0)]  # a second one would end after the 100 s of patience
 
@@ -162,20 +167,16 @@ def gathered(judge: Endpoint, count: int) -> list[Answer]:
     async def all_at_once() -> list[Answer]:
         return list(await asyncio.gather(*(judge(replace(ASKED, repeat=i)) for i in range(count))))
 
-    return asyncio.run(all_at_once())
+    return virtual_time.run(all_at_once())
 
 
 def test_in_a_storm_all_wait_and_fewer_go_at_once() -> None:
     """Of 16 at once the server takes 3 and asks the others to wait 9 s; nothing is lost or paid twice."""
     time = Time()
-    all_have_come = asyncio.Event()
 
     async def crowded(server: Server, _: dict[str, Any]) -> httpx.Response:
         full = server.there > 3
-        if len(server.requests) == 16:
-            all_have_come.set()
-        await all_have_come.wait()
-        await asyncio.sleep(0)
+        await asyncio.sleep(1)
         return status(429, headers={"retry-after": "9"})(server, {}) if full else completion()
 
     server = Server(crowded)
@@ -202,7 +203,7 @@ def test_the_gate_holds_all_that_come_until_it_opens() -> None:
 
         return await asyncio.gather(go(), go()) + [await go()]
 
-    assert asyncio.run(watch()) == [1020.0] * 3
+    assert virtual_time.run(watch()) == [1020.0] * 3
     assert time.waits == [("503", 20.0)] * 2
 
 
@@ -224,7 +225,7 @@ def test_pace_halves_once_an_overload_and_creeps_up() -> None:
                 pace.slow_down(a)
         assert pace.limit == 1.0
 
-    asyncio.run(watch())
+    virtual_time.run(watch())
 
 
 def test_a_cancelled_request_passes_its_turn_on() -> None:
@@ -250,6 +251,6 @@ def test_a_cancelled_request_passes_its_turn_on() -> None:
             went.append("e")
         return went
 
-    went = asyncio.run(watch())
+    went = virtual_time.run(watch())
     assert went[0] == "a"
     assert went[-2:] == ["d", "e"]
