@@ -16,6 +16,7 @@ from strop import errors
         (errors.PublishError, 2, RuntimeError),
         (errors.Unreachable, 3, ConnectionError),
         (errors.JudgeStopped, 3, ConnectionError),
+        (errors.ServerLost, 3, ConnectionError),
         (errors.Interrupted, 130, Exception),
     ],
 )
@@ -32,6 +33,6 @@ def test_all_errors_are_one_family_and_the_docstring_draws_each() -> None:
     family = [
         value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, Exception)
     ]
-    assert len(family) == 9
+    assert len(family) == 10
     assert all(issubclass(kind, errors.StropError) for kind in family)
     assert all(kind.__name__ in (errors.__doc__ or "") for kind in family)

@@ -7,7 +7,8 @@ StropError
 ├─ EngineError         training or serving went wrong inside           exit 2
 │  └─ PublishError     a new adapter is not the one that is served     exit 2
 ├─ Unreachable         a server or judge that does not answer          exit 3
-│  └─ JudgeStopped     K judge failures in a row; resume continues     exit 3
+│  ├─ JudgeStopped     K judge failures in a row; resume continues     exit 3
+│  └─ ServerLost       the inference server ended before it answered   exit 3
 └─ Interrupted         Ctrl-C, with what was finished kept             exit 130
 """
 
@@ -54,6 +55,10 @@ class Unreachable(StropError, ConnectionError):
 
 class JudgeStopped(Unreachable):
     """The judge failed K times in a row. The run stopped cleanly; `--resume` continues."""
+
+
+class ServerLost(Unreachable):
+    """The inference server was lost before it had answered; when it is back, the same may be asked anew."""
 
 
 class Interrupted(StropError):

@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from local_model import make_row
-from strop.engines.local import engine as module
+from strop.engines.local import in_process
 from strop.engines.local.engine import LocalConfig, LocalEngine
 from strop.engines.local.learner import LearnerSettings
 from strop.engines.local.tokenizer import HFTokenizer
@@ -109,7 +109,7 @@ def test_the_probe_finds_an_adapter_that_is_not_served(start: Open, monkeypatch:
     before = draw(engine)
     train(engine, 5)
     with monkeypatch.context() as patch:
-        patch.setattr(module, "folded", lambda base, model, adapter: module.share(base))
+        patch.setattr(in_process, "folded", lambda base, model, adapter: in_process.share(base))
         with pytest.raises(PublishError, match=r"policy@1: served log-probs are .* nats from the learner's"):
             engine.publish()
     assert engine.info.policy_version == 0

@@ -1,19 +1,22 @@
 """Build what a run needs from its config."""
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from strop.config import LoraConfig, RunConfig, WarmstartSettings
+from strop.config.engine import EngineConfig
 from strop.config.losses import LOSSES
-from strop.engines.opening import EmbeddedEngine, local, prepare
+from strop.engines.opening import EmbeddedEngine, local, prepare, vllm
 from strop.rollout.limits import Limits
 from strop.training.batch import AdvantageRule
 
 if TYPE_CHECKING:
     from strop.engines.local.learner import LearnerSettings
     from strop.engines.local.weights import LoraShape
+    from strop.engines.vllm.settings import VllmSettings
 
 
 def limits(config: RunConfig) -> Limits:
@@ -40,22 +43,35 @@ def rule(config: RunConfig) -> AdvantageRule:
 
 
 def engine(config: RunConfig) -> EmbeddedEngine:
-    """The local engine with the policy of the run file on it. The caller closes it."""
+    """The engine that the run file asks for, with its policy on it. The caller closes it."""
     prepare()
     from strop.engines.local.engine import LocalConfig
 
-    return local(
-        LocalConfig(
-            model=config.model.name,
-            adapter=config.model.adapter,
-            lora=lora_shape(config.lora),
-            learner=learner(config),
-            dtype=config.model.dtype,
-            device=config.model.device,
-            slots=config.rollout.slots,
-            max_length=config.model.max_length,
-            seed=config.training.seed,
-        )
+    how = LocalConfig(
+        model=config.model.name,
+        adapter=config.model.adapter,
+        lora=lora_shape(config.lora),
+        learner=learner(config),
+        dtype=config.model.dtype,
+        device=config.model.device,
+        slots=config.rollout.slots,
+        max_length=config.model.max_length,
+        seed=config.training.seed,
+    )
+    return local(how) if config.engine.kind == "local" else vllm(how, vllm_settings(config.engine))
+
+
+def vllm_settings(config: EngineConfig) -> "VllmSettings":
+    """Which vLLM serves, and how it is started or found."""
+    from strop.engines.vllm.settings import VllmSettings
+
+    return VllmSettings(
+        python=config.python or Path(sys.executable),
+        url=config.url,
+        args=config.args,
+        start_timeout_s=config.start_timeout_s,
+        max_restarts=config.max_restarts,
+        folder=config.folder,
     )
 
 

@@ -97,6 +97,7 @@ async def _staged(config: RunConfig, resume: bool, progress: OnProgress) -> Asyn
         judge = bench(config, engine)
         # Only now: a run that could not even begin leaves no directory behind.
         run = Run.open(config.run.directory) if resume else Run.create(config.run.directory, dump(config))
+        engine.listen(run.append_event)
         for note in engine.info.notes:
             run.append_event("slow_model", note=note)
         stage = Stage(

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
+from strop.config.engine import EngineConfig
 from strop.config.judge import STRICT, JudgeConfig, as_tuple
 from strop.config.losses import LOSSES, Aggregation, LossName, Off, Scale
 from strop.config.paths import AgentName, CountOrPath, DemoOrPath, FilePath, ModelName, Words
@@ -214,6 +215,7 @@ class RunConfig(BaseModel):
 
     model: ModelConfig = Field(default_factory=ModelConfig)
     lora: LoraConfig = Field(default_factory=LoraConfig)
+    engine: EngineConfig = Field(default_factory=EngineConfig)
     rollout: RolloutConfig
     judge: JudgeConfig = Field(default_factory=JudgeConfig)
     training: TrainingConfig = Field(default_factory=TrainingConfig)

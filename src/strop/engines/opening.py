@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Protocol
 
 from strop.engine import Engine
 from strop.engines.local.memory import share_heap
+from strop.engines.serving import Hears
 from strop.errors import ModelError
 from strop.inference.gateway import Gateway
 from strop.inference.sampling import Tokenizer
 
 if TYPE_CHECKING:
     from strop.engines.local.engine import LocalConfig
+    from strop.engines.vllm.settings import VllmSettings
 
 # An idle OpenMP thread that spins takes the core from the one it waits for.
 _SPIN = ("GOMP_SPINCOUNT", "1000")
@@ -40,6 +42,10 @@ class EmbeddedEngine(Engine, Protocol):
         """Serve another adapter over the same base model under a fixed name."""
         ...
 
+    def listen(self, hears: Hears) -> None:
+        """Tell `hears` what happens to whoever serves, from the beginning on."""
+        ...
+
     def decode(self, ids: Sequence[int]) -> str:
         """Text of token ids."""
         ...
@@ -50,6 +56,14 @@ def local(config: "LocalConfig") -> EmbeddedEngine:
     from strop.engines.local.engine import LocalEngine
 
     return LocalEngine(config)
+
+
+def vllm(config: "LocalConfig", settings: "VllmSettings") -> EmbeddedEngine:
+    """The engine that learns here while a vLLM server answers. Raises InputError where it cannot be had."""
+    from strop.engines.local.engine import LocalEngine
+    from strop.engines.vllm.serving import serving
+
+    return LocalEngine(config, serving(settings))
 
 
 def tokenizer(model: str) -> Tokenizer:

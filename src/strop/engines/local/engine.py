@@ -16,17 +16,16 @@ from numpy.typing import NDArray
 
 from strop.engine import Adapter, EngineInfo, Objective, Published, Scored
 from strop.engines.embedded import resolve_model
+from strop.engines.local.in_process import InProcess
 from strop.engines.local.learner import Learner, LearnerSettings
 from strop.engines.local.probe import ROWS as PROBE_ROWS
 from strop.engines.local.probe import TOP, Probe, answers, gap, likely, sharpest
-from strop.engines.local.sampler import LocalSampler
 from strop.engines.local.tokenizer import HFTokenizer
 from strop.engines.local.weights import (
     DType,
     LoraShape,
     adapted,
     adapter_tensors,
-    folded,
     load_base,
     overwrite,
     pick_device,
@@ -34,12 +33,12 @@ from strop.engines.local.weights import (
     read_adapter,
     save_adapter,
     set_reference,
-    share,
 )
+from strop.engines.serving import Events, Ground, Hears, OpenServing
 from strop.errors import EngineError, InputError, ModelError, PublishError, in_one_line
 from strop.inference.chat import Chat
 from strop.inference.gateway import Gateway
-from strop.inference.sampling import SamplingParams
+from strop.inference.sampling import Sampler, SamplingParams
 from strop.inference.server import RunningServer, serve
 from strop.trajectory.tokens import Row
 
@@ -79,7 +78,7 @@ class LocalConfig:
 class LocalEngine:
     """Implements `strop.engine.Engine`. `gateway` records what agents ask; `api_key` opens it."""
 
-    def __init__(self, config: LocalConfig) -> None:
+    def __init__(self, config: LocalConfig, open_serving: OpenServing = InProcess) -> None:
         self.config = config
         source = resolve_model(config.model)
         device = pick_device(config.device)
@@ -89,11 +88,12 @@ class LocalEngine:
         if config.reference is not None:
             set_reference(self._model, config.reference)
         self.learner = Learner(self._model, config.learner)
-        self.sampler = LocalSampler(device, slots=config.slots, max_length=config.max_length)
+        self._events = Events()
+        self._serving = open_serving(self._ground(source, device), self._events)
         key = secrets.token_urlsafe(18) if config.api_key == "random" else config.api_key
         self.api_key = key or "none"
         self.gateway = Gateway(
-            self.sampler,
+            self._serving.sampler,
             Chat(self.tokenizer),
             api_key=key,
             max_context=config.max_length,
@@ -121,8 +121,13 @@ class LocalEngine:
             dtype=str(self._base.dtype).removeprefix("torch."),
             vocab_size=int(self._base.config.vocab_size),
             policy_version=self._version,
-            notes=tuple(note for note in (self.learner.note, *self.sampler.notes) if note is not None),
+            notes=tuple(note for note in (self.learner.note, *self._serving.notes) if note is not None),
         )
+
+    @property
+    def sampler(self) -> Sampler:
+        """What answers the gateway."""
+        return self._serving.sampler
 
     @property
     def base_url(self) -> str:
@@ -166,10 +171,12 @@ class LocalEngine:
 
     def serve_adapter(self, name: str, adapter: Path | None, slots: int | None = None) -> None:
         """Serve another adapter over the same base (None: the bare base) under a fixed name, e.g. a judge."""
-        weights = share(self._base)
-        if adapter is not None:
-            weights = folded(self._base, adapted(self._base, self.config.lora, adapter, 0), POLICY)
-        self._serve(name, weights, version=0, slots=slots)
+        worn = None if adapter is None else adapted(self._base, self.config.lora, adapter, 0)
+        self._serving.serve(name, 0, worn, slots=slots)
+
+    def listen(self, hears: Hears) -> None:
+        """Tell `hears` what happens to whoever serves, from the beginning on."""
+        self._events.listen(hears)
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of token ids."""
@@ -205,17 +212,17 @@ class LocalEngine:
     def close(self) -> None:
         if self._server is not None:
             self._server.close()
-        self.sampler.close()
+        self._serving.close()
 
     def _learner(self) -> Learner:
-        if self.sampler.closed:
+        if self._serving.closed:
             raise EngineError("the engine is closed")
         return self.learner
 
     def _serve_policy(self, version: int) -> Published:
         began = time.perf_counter()
         name = f"{POLICY}@{version}"
-        self._serve(name, folded(self._base, self._model, POLICY), version=version)
+        self._serving.serve(name, version, self._model)
         bound = PROBE_BOUND[self._base.dtype]
         try:
             distance = self._probe_gap(name)
@@ -224,11 +231,11 @@ class LocalEngine:
                     f"{name}: served log-probs are {distance:.3g} nats from the learner's, bound {bound}"
                 )
         except BaseException:
-            self.sampler.retire(name)
+            self._serving.retire(name)
             raise
-        self.sampler.route(POLICY, name)
+        self._serving.route(POLICY, name)
         if self._served is not None:
-            self.sampler.retire(self._served)
+            self._serving.retire(self._served)
         self._served = name
         seconds = time.perf_counter() - began
         return Published(
@@ -240,9 +247,16 @@ class LocalEngine:
             seconds=seconds,
         )
 
-    def _serve(self, name: str, weights: Any, *, version: int, slots: int | None = None) -> None:
-        self.sampler.serve(
-            name, version, weights, eos_ids=self.tokenizer.eos_ids, decode=self.tokenizer.decode, slots=slots
+    def _ground(self, source: Path | str, device: str) -> Ground:
+        return Ground(
+            source=source,
+            base=self._base,
+            device=device,
+            dtype=str(self._base.dtype).removeprefix("torch."),
+            tokenizer=self.tokenizer,
+            rank=int(self._model.peft_config[POLICY].r),
+            slots=self.config.slots,
+            max_length=self.config.max_length,
         )
 
     def _probe_gap(self, name: str) -> float:

@@ -1,0 +1,64 @@
+"""vLLM's endpoints beside sampling: whether it lives, what it serves, which adapters it holds."""
+
+from typing import Any
+
+import httpx
+
+from strop.errors import EngineError, ServerLost, in_one_line
+
+LOAD_S = 300.0
+ASK_S = 10.0
+
+
+class Control:
+    """Synchronous, any thread. A server that does not answer raises ServerLost."""
+
+    def __init__(self) -> None:
+        self._http = httpx.Client(trust_env=False, timeout=ASK_S)
+
+    def health(self, url: str) -> int | None:
+        """Status of /health; None where nothing answers in time."""
+        try:
+            return self._http.get(f"{url}/health").status_code
+        except httpx.TransportError:
+            return None
+
+    def models(self, url: str) -> list[dict[str, Any]]:
+        """What GET /v1/models lists."""
+        answer = self._ask("GET", f"{url}/v1/models")
+        if answer.status_code != httpx.codes.OK:
+            raise EngineError(f"{url}/v1/models answers {answer.status_code}: is that a vLLM server?")
+        listed: list[dict[str, Any]] = answer.json()["data"]
+        return listed
+
+    def load(self, url: str, name: str, folder: str) -> None:
+        """Load an adapter from a folder that the server can read. Raises EngineError where it refuses."""
+        body = {"lora_name": name, "lora_path": folder}
+        answer = self._ask("POST", f"{url}/v1/load_lora_adapter", body)
+        if answer.status_code != httpx.codes.OK:
+            raise EngineError(f"vLLM refused to load {name}: {_said(answer)}")
+
+    def unload(self, url: str, name: str) -> None:
+        """Forget an adapter; one that is not there is no error."""
+        answer = self._ask("POST", f"{url}/v1/unload_lora_adapter", {"lora_name": name})
+        if answer.status_code not in (httpx.codes.OK, httpx.codes.NOT_FOUND):
+            raise EngineError(f"vLLM refused to unload {name}: {_said(answer)}")
+
+    def close(self) -> None:
+        self._http.close()
+
+    def _ask(self, method: str, url: str, body: dict[str, Any] | None = None) -> httpx.Response:
+        try:
+            return self._http.request(method, url, json=body, timeout=LOAD_S)
+        except httpx.TransportError as error:
+            raise ServerLost(f"vLLM at {url} does not answer: {in_one_line(error)}") from error
+
+
+def _said(answer: httpx.Response) -> str:
+    """What an error answer says, on one line."""
+    try:
+        body = answer.json()
+        said = body.get("error", body)
+        return f"{answer.status_code}: {in_one_line(Exception(str(said.get('message', said))))}"
+    except (ValueError, AttributeError):
+        return f"{answer.status_code}: {in_one_line(Exception(answer.text))}"

@@ -1,0 +1,117 @@
+"""The sampler over HTTP: a request for token ids to vLLM's completions endpoint, and what came back."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import httpx
+
+from strop.engines.vllm.availability import Availability
+from strop.engines.vllm.completion import request, sampled
+from strop.engines.vllm.loop import BackgroundLoop
+from strop.engines.vllm.roster import Roster, Version
+from strop.errors import EngineError, InputError, ServerLost, in_one_line
+from strop.inference.sampling import OnToken, Sampled, SamplingParams
+
+CONNECT_S = 10.0
+SERVER_ERROR = 500
+
+
+class VllmSampler:
+    """Implements `strop.inference.sampling.Sampler`; all methods thread-safe.
+
+    vLLM batches what it is asked as it comes, so sessions change nothing here, and a run does not repeat bit
+    for bit as with the local sampler, not even at temperature 0: seeds are handed on, but what shares a batch
+    decides the last bits. `max_length`: most tokens of prompt and completion together.
+    """
+
+    def __init__(
+        self,
+        roster: Roster,
+        availability: Availability,
+        url: Callable[[], str],
+        *,
+        eos_ids: frozenset[int],
+        max_length: int,
+    ) -> None:
+        self._roster, self._availability, self._url = roster, availability, url
+        self._eos_ids, self._max_length = eos_ids, max_length
+        self._loop = BackgroundLoop("strop-vllm-requests")
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=64)
+        timeout = httpx.Timeout(None, connect=CONNECT_S)
+        self._http = httpx.AsyncClient(trust_env=False, timeout=timeout, limits=limits)
+        self.answered = 0
+
+    def models(self) -> list[str]:
+        """Names that can be asked for: what "policy" means first, then the other models, then aliases."""
+        return self._roster.models()
+
+    def open(self, sessions: Sequence[str]) -> None:
+        """Nothing to prepare: see the class."""
+
+    def shut(self, session: str) -> None:
+        """Nothing to clear away: see the class."""
+
+    async def ready(self) -> None:
+        """Return once the server can be asked. Raises EngineError where it never will be."""
+        await asyncio.to_thread(self._availability.wait)
+
+    async def sample(
+        self,
+        prompt_ids: Sequence[int],
+        params: SamplingParams,
+        *,
+        model: str,
+        session: str | None = None,  # noqa: ARG002 - see the class
+        on_token: OnToken | None = None,
+    ) -> Sampled:
+        """One completion. Cancelling the await ends the request at the server too.
+
+        Raises InputError for what cannot be answered, ServerLost where the server is down or was lost before
+        it had answered, EngineError for an answer that cannot be right: by another model than the one asked,
+        without ids or log-probs.
+        """
+        _check(prompt_ids, params, self._max_length)
+        version = self._roster.take(model)
+        try:
+            self._availability.check()
+            most = self._max_length - len(prompt_ids)
+            body = request(version.remote, prompt_ids, params, self._eos_ids, most)
+            answer = await asyncio.wrap_future(self._loop.submit(self._ask(version, body)))
+        finally:
+            self._roster.give_back(version)
+        found = sampled(answer, version.remote, version.name, version.version, params.top_logprobs)
+        self.answered += 1
+        if on_token is not None:
+            for token, logprob in zip(found.ids, found.logprobs, strict=True):
+                on_token(token, logprob)
+        return found
+
+    def close(self) -> None:
+        """Cancel what runs, and close all connections."""
+        self._loop.submit(self._http.aclose()).result()
+        self._loop.close()
+
+    async def _ask(self, version: Version, body: dict[str, Any]) -> dict[str, Any]:
+        try:
+            answer = await self._http.post(f"{self._url()}/v1/completions", json=body)
+        except httpx.TransportError as error:
+            raise ServerLost(f"vLLM was lost while it answered: {in_one_line(error)}") from error
+        if answer.status_code >= SERVER_ERROR:
+            raise ServerLost(f"vLLM failed while it answered: {answer.status_code} {answer.text[:200]}")
+        if answer.status_code == httpx.codes.NOT_FOUND:
+            raise EngineError(
+                f"vLLM does not know {version.remote}, which should be served: {answer.text[:200]}"
+            )
+        if answer.status_code != httpx.codes.OK:
+            raise InputError(f"vLLM refused the request: {answer.status_code} {answer.text[:300]}")
+        found: dict[str, Any] = answer.json()
+        return found
+
+
+def _check(prompt: Sequence[int], params: SamplingParams, max_length: int) -> None:
+    """Refuse a request that cannot be answered. Raises InputError."""
+    if not 0 < len(prompt) < max_length:
+        raise InputError(f"a prompt of {len(prompt)} tokens: 1 to {max_length - 1} are possible")
+    if params.max_tokens < 1:
+        raise InputError(f"max_tokens is {params.max_tokens}: at least 1")
