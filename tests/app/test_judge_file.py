@@ -23,6 +23,7 @@ Err = pytest.CaptureFixture[str]
 Json = dict[str, Any]
 
 MANY = 1000
+PATIENCE_S = 120.0
 
 
 @pytest.fixture
@@ -191,7 +192,7 @@ def test_a_storm_of_429_costs_patience_only(
 def test_a_server_that_dies_and_comes_back(
     server: PlantedServer, arguments: Callable[..., list[str]], capsys: Err
 ) -> None:
-    server.faults = Faults(latency_s=0.02)
+    server.faults = Faults(latency_s=0.02, hang_next=1)
 
     def break_it() -> None:
         while server.served.requests < 6:
@@ -225,6 +226,41 @@ def test_a_dead_server_ends_it_with_one_line(
     assert "2 of 9 groups are in" in said
     assert (result["judged"], result["scored"], result["failures"]) == (2, 0, {"transport": 2})
     assert [v["group_id"] for v in lines_of(tmp_path / "scores.jsonl")] == ["g0", "g1"]
+
+
+def test_groups_that_need_no_call_do_not_hide_a_dead_judge(
+    tmp_path: Path, arguments: Callable[..., list[str]], server: PlantedServer, capsys: Err
+) -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{closed.getsockname()[1]}/v1"
+    call = arguments(8, url, patience_s=0, max_failures_in_a_row=3, concurrency=1)
+    file = tmp_path / "groups.jsonl"
+    lines = lines_of(file)
+    for line in lines:
+        if int(line["group_id"][1:]) % 2:
+            line["messages"][1]["content"] = "all say the same"
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert main(call) == 3
+    result, said = printed(capsys)
+    assert "no verdict for 3 groups in a row (transport: " in said
+    assert (result["judged"], result["scored"]) == (5, 2)
+
+
+def test_a_judge_that_answers_nobody_is_said_where_some_groups_need_no_call(
+    tmp_path: Path, arguments: Callable[..., list[str]], server: PlantedServer, capsys: Err
+) -> None:
+    call = arguments(2, "http://127.0.0.1:9/v1", patience_s=0, max_failures_in_a_row=0)
+    file = tmp_path / "groups.jsonl"
+    lines = lines_of(file)
+    file.write_text(
+        "".join(
+            json.dumps(line | {"messages": lines[0]["messages"]} if line["group_id"] == "g0" else line) + "\n"
+            for line in lines
+        )
+    )
+    assert main(call) == 3
+    assert "no verdict for any of 1 groups" in printed(capsys)[1]
 
 
 def test_bad_replies_end_it_and_are_kept_for_a_better_parser(
@@ -297,7 +333,7 @@ def started(call: list[str], tmp_path: Path, **options: Any) -> subprocess.Popen
 
 
 def wait_until(what: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE_S
     while not what():
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -314,7 +350,7 @@ def hanging(server: PlantedServer) -> float:
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, Json, str]:
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=PATIENCE_S)
     said = [line for line in err.splitlines() if line.startswith("strop: ")]
     assert "Traceback" not in err
     return process.returncode, json.loads(out) if out else {}, "\n".join(said)
@@ -378,7 +414,7 @@ def test_killed_it_goes_on_where_it_was(
     cache = tmp_path / "cache"
     wait_until(lambda: hanging(server) == 3 and len([*cache.rglob("*.json")]) == server.served.requests)
     process.kill()
-    process.communicate(timeout=30)
+    process.communicate(timeout=PATIENCE_S)
     before = server.served.requests
     server.faults = Faults()
     code, result, _ = ended(started(call, tmp_path))

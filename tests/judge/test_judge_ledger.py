@@ -47,13 +47,28 @@ def test_verdicts_and_attempts_are_counted_by_class() -> None:
     ledger.record(verdict(Failure.OVER_BUDGET))
     assert ledger.failures_in_a_row == 2
     ledger.record(verdict(None, reply(calls=0), flags=("cached",)))
-    assert ledger.failures_in_a_row == 0
     totals = ledger.totals()
     assert totals["outcomes"] == {"ok": 2, "over_budget": 1, "timeout": 1}
     assert totals["attempts"] == {"no_json": 1, "ok": 1, "timeout": 1}
     assert totals["flags"] == {"cached": 1, "reasked": 1}
     assert (totals["groups"], totals["reused"]) == (4, 1)
     assert [cost.calls for cost in ledger.judged] == [2, 1]
+
+
+def test_failures_in_a_row_end_with_a_verdict_that_a_call_gave() -> None:
+    ledger = Ledger()
+    assert ledger.dead_after(1) is None
+    ledger.record(verdict(Failure.TIMEOUT, reply(Failure.TIMEOUT)))
+    ledger.record(verdict(None, reply(calls=0), flags=("cached",)))
+    ledger.record(verdict(None, flags=("identical",)))
+    ledger.record(verdict(Failure.NO_JSON, reply(Failure.NO_JSON)))
+    assert ledger.dead_after(3) is None
+    assert ledger.dead_after(0) is None
+    assert (ledger.dead_after(2) or "").startswith("no verdict for 2 groups in a row (no_json: ")
+    ledger.record(verdict(None, reply(), reply(calls=0), flags=("cached",)))
+    assert ledger.dead_after(1) is None
+    ledger.record(verdict(Failure.OVER_BUDGET))
+    assert ledger.dead_after(1) is not None
 
 
 def test_totals_are_plain_json() -> None:

@@ -172,8 +172,10 @@ def _ended(job: JudgeJob, sitting: Sitting, verdicts: Sequence[Verdict]) -> Stro
     if sitting.interrupts.count and sitting.left:
         return Interrupted(f"interrupted; {how}")
     if nobody_answered(verdicts):
-        detail = verdicts[-1].detail
-        return Unreachable(f"no verdict for any of {len(verdicts)} groups: {detail}; see to the judge")
+        failed = [verdict for verdict in verdicts if verdict.failure]
+        return Unreachable(
+            f"no verdict for any of {len(failed)} groups: {failed[-1].detail}; see to the judge"
+        )
     return None
 
 

@@ -97,15 +97,13 @@ class _InTurn:
 
 
 def nobody_answered(verdicts: Sequence[Verdict]) -> bool:
-    """Whether there is no verdict at all because the judge could not be reached."""
-    return bool(verdicts) and all(v.failure in (Failure.TRANSPORT, Failure.TIMEOUT) for v in verdicts)
+    """Whether no group that needed a call has a verdict, because the judge could not be reached."""
+    asked = [verdict for verdict in verdicts if verdict.failure or verdict.asked]
+    return bool(asked) and all(v.failure in (Failure.TRANSPORT, Failure.TIMEOUT) for v in asked)
 
 
 def bench(config: RunConfig, engine: EmbeddedEngine) -> Bench:
-    """The judge the run file asks for; the embedded one is served by `engine` from now on.
-
-    Failures in a row are counted by the training loop, which counts over steps, not by the judge.
-    """
+    """The judge the run file asks for; the embedded one is served by `engine` from now on."""
     rubric = rubric_of(config.judge, at_desk=config.rollout.agent == ORDER_DESK)
     settings = judge_settings(config.judge, seed=config.training.seed)
     if not config.judge.embedded:
@@ -159,8 +157,12 @@ def rubric_of(config: JudgeConfig, *, at_desk: bool) -> str:
     return shipped("rubric.md").read_text(encoding="utf-8") if at_desk else default_rubric()
 
 
-def judge_settings(config: JudgeConfig, *, seed: int, failures_in_a_row: int = 0) -> JudgeSettings:
-    """How `config` says to judge; `failures_in_a_row` 0: somebody else counts them. Raises ConfigError."""
+def judge_settings(config: JudgeConfig, *, seed: int) -> JudgeSettings:
+    """How `config` says to judge. Raises ConfigError.
+
+    The judge itself does not stop after failures in a row: a training and a sitting do, each keeping the
+    verdicts that failed.
+    """
     return JudgeSettings(
         mode=config.mode,
         orders=config.orders,
@@ -175,7 +177,6 @@ def judge_settings(config: JudgeConfig, *, seed: int, failures_in_a_row: int = 0
         deadline_s=config.deadline_s,
         max_calls=config.max_calls,
         max_money=config.max_money,
-        max_failures_in_a_row=failures_in_a_row,
         cache=cache_of(config),
         seed=seed,
     )

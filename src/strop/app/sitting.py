@@ -116,10 +116,9 @@ class Sitting:
             self._end(JudgeStopped(verdict.detail))
             return
         self.verdicts[place] = verdict
-        limit, failed = self.config.max_failures_in_a_row, self.bench.judge.ledger.failures_in_a_row
-        if limit and failed >= limit:
-            reason = f"{verdict.failure}: {verdict.detail}"
-            self._end(JudgeStopped(f"no verdict for {failed} groups in a row ({reason}); see to the judge"))
+        dead = self.bench.judge.ledger.dead_after(self.config.max_failures_in_a_row)
+        if dead is not None:
+            self._end(JudgeStopped(f"{dead}; see to the judge"))
 
     def _end(self, why: StropError) -> None:
         if self.ended is None:

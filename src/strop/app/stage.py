@@ -85,7 +85,8 @@ async def judged_or_stopped(
     and a resumed run asks again."""
     judged, verdicts = await stage.bench.judged(groups, part)
     limit = stage.config.judge.max_failures_in_a_row
-    watch = JudgeWatch(min(limit, len(groups)) if nobody_answered(verdicts) else limit)
+    failed = sum(verdict.failure is not None for verdict in verdicts)
+    watch = JudgeWatch(min(limit, failed) if nobody_answered(verdicts) else limit)
     try:
         watch.look(judged, part)
     except JudgeStopped as stopped:

@@ -15,7 +15,7 @@ from strop.judge.ledger import Ledger
 from strop.judge.presentation import Presentation
 from strop.judge.prompt import reply_key
 from strop.judge.settings import JudgeSettings
-from strop.judge.verdict import Alternatives, Cost, Failure, Reply, Verdict
+from strop.judge.verdict import Cost, Failure, Reply, Verdict, alternatives_of
 
 QUOTED_CHARS = 2000
 TOP_LOGPROBS = 20
@@ -142,16 +142,13 @@ class Asking:
 
 
 def _from_cache(kept: Mapping[str, Any], shown: Presentation) -> Reply:
-    alternatives: Alternatives = tuple(
-        tuple((str(token), float(value)) for token, value in place) for place in kept["alternatives"]
-    )
     return Reply(
         text=str(kept["text"]),
         finish_reason=kept["finish_reason"],
         nonce=str(kept["nonce"]),
         shown=shown.shown,
         presentation=shown.number,
-        alternatives=alternatives,
+        alternatives=alternatives_of(kept["alternatives"]),
     )
 
 

@@ -13,7 +13,7 @@ from math import comb, fsum, sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from strop.judge.settings import Combination, Mode
+from strop.judge.settings import ALONE, Combination, Mode
 from strop.stats import ranking
 
 _METHODS: Mapping[str, str] = {"mean": "mean", "borda": "Borda", "kemeny": "Kemeny"}
@@ -73,7 +73,7 @@ def _scores(
     ballots: Sequence[Ballot], combination: Combination, mode: Mode
 ) -> tuple[dict[str, float], str, bool]:
     """Scores, method, and whether they are made of ranks."""
-    if mode in ("pointwise", "logprob"):
+    if mode in ALONE:
         return _means(ballots), f"{mode} mean", False
     if mode == "pairwise":
         return _named(ballots, ranking.borda(_table(ballots))), "pairwise win share", True

@@ -14,7 +14,7 @@ from strop.judge.ledger import Ledger
 from strop.judge.presentation import Plan, Presentation, make_plan
 from strop.judge.prompt import Prompt
 from strop.judge.rubric import default_rubric
-from strop.judge.settings import JudgeSettings
+from strop.judge.settings import ALONE, JudgeSettings
 from strop.judge.sheet import make_sheet
 from strop.judge.verdict import Failure, Verdict
 from strop.judge.view import View
@@ -65,7 +65,9 @@ class Judge:
         case = self._case(group)
         verdict = await self._verdict(case, ask or self.ask)
         self.ledger.record(verdict)
-        self._stop_if_dead(verdict)
+        dead = self.ledger.dead_after(self.settings.max_failures_in_a_row)
+        if dead is not None:
+            raise JudgeStopped(f"judge: {dead}")
         return verdict
 
     def prompts(self, group: Group) -> list[Prompt]:
@@ -86,7 +88,7 @@ class Judge:
     def _case(self, group: Group) -> _Case:
         judged = [t for t in group.trajectories if t.unscored is None]
         sheet = make_sheet(judged, self.view) if judged else None
-        least = 1 if self.settings.mode in ("pointwise", "logprob") else 2
+        least = 1 if self.settings.mode in ALONE else 2
         plan = None
         if sheet is not None and len(sheet.entries) >= least:
             plan = make_plan(sheet, self.rubric, self.settings, self.view)
@@ -122,13 +124,6 @@ class Judge:
             for part, share in agreed.items()
             if share is not None and share < self.settings.escalate_below
         ]
-
-    def _stop_if_dead(self, verdict: Verdict) -> None:
-        limit, failed = self.settings.max_failures_in_a_row, self.ledger.failures_in_a_row
-        if verdict.failure and limit and failed >= limit:
-            raise JudgeStopped(
-                f"judge: no verdict for {failed} groups in a row ({verdict.failure}: {verdict.detail})"
-            )
 
 
 def _without_call(case: _Case) -> Verdict:

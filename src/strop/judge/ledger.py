@@ -17,9 +17,11 @@ class Ledger:
     `retried` counts by reason the requests that had to be repeated: a status ("429"), "lost" for one cut
     off after it was sent, which a server may have charged for, "unreached", "adapted". Calls whose tokens
     were reported are `cost.calls - cost.unmetered`: as many as a server that reports them has answered.
-    `started` counts calls begun, ahead of `cost.calls` by those in flight; `failures_in_a_row` is what a
-    run stops on. `judged` holds what each group cost that was judged afresh, for forecasts: not those
-    that a ceiling kept from being judged or of which a reply was kept from before (`reused`).
+    `started` counts calls begun, ahead of `cost.calls` by those in flight; `failures_in_a_row` counts groups
+    without a verdict since the last one that a call gave: a group that asked for no call, or whose replies
+    were kept from before, tells nothing of a judge that is dead now. `judged` holds what each group cost
+    that was judged afresh, for forecasts: not those that a ceiling kept from being judged or of which a
+    reply was kept from before (`reused`).
     """
 
     outcomes: Counter[str] = field(default_factory=Counter)
@@ -29,6 +31,7 @@ class Ledger:
     cost: Cost = field(default_factory=Cost)
     started: int = 0
     failures_in_a_row: int = 0
+    last_failure: str = ""
     judged: list[Cost] = field(default_factory=list)
     reused: int = 0
 
@@ -47,11 +50,21 @@ class Ledger:
         self.outcomes[verdict.failure or OK] += 1
         self.attempts.update(reply.failure or OK for reply in verdict.replies if reply.cost.calls)
         self.flags.update(verdict.flags)
-        self.failures_in_a_row = self.failures_in_a_row + 1 if verdict.failure else 0
+        if verdict.failure is not None:
+            self.failures_in_a_row += 1
+            self.last_failure = f"{verdict.failure}: {verdict.detail}"
+        elif verdict.asked:
+            self.failures_in_a_row = 0
         if CACHED in verdict.flags:
             self.reused += 1
         elif verdict.failure is not Failure.OVER_BUDGET:
             self.judged.append(verdict.cost)
+
+    def dead_after(self, limit: int) -> str | None:
+        """One line where `limit` groups in a row have no verdict; None where not, or where it is 0."""
+        if not limit or self.failures_in_a_row < limit:
+            return None
+        return f"no verdict for {self.failures_in_a_row} groups in a row ({self.last_failure})"
 
     def totals(self) -> dict[str, object]:
         """A plain object: counts by class, calls, tokens, money (None where a price is unknown), seconds."""

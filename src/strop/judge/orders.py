@@ -6,7 +6,7 @@ from itertools import combinations
 import numpy as np
 
 from strop.errors import InputError
-from strop.judge.settings import Mode
+from strop.judge.settings import ALONE, Mode
 
 Order = tuple[int, ...]
 
@@ -22,7 +22,7 @@ def parts(count: int, mode: Mode, most_at_once: int, rng: np.random.Generator) -
     """
     if most_at_once < 2:
         raise InputError(f"at most {most_at_once} at once; comparing takes 2")
-    if mode in ("pointwise", "logprob"):
+    if mode in ALONE:
         return [(place,) for place in range(count)]
     if mode == "pairwise":
         return [_drawn(pair, rng) for pair in combinations(range(count), 2)]

@@ -39,7 +39,7 @@ class Prompt:
     """What goes to the judge and what is needed to read its reply.
 
     `messages` in OpenAI's format; `shown` maps the id the judge sees ("1" to "N", in the order
-    shown) to the trajectory's own; `nonce` occurs nowhere in the attempts or the rubric; `attempts`
+    shown) to the trajectory's own; `nonce` occurs nowhere in the group or the rubric; `attempts`
     are the blocks' texts by trajectory id, `context` what attempts share ("" where nothing).
     """
 
@@ -76,7 +76,7 @@ def present(
     entries = [sheet.entries[place] for place in order]
     rubric = valid_unicode(rubric)
     context = sheet.context_of(order)
-    nonce = _nonce([rubric, context, *(entry.body for entry in entries)], rng)
+    nonce = _nonce([rubric.lower(), sheet.folded], rng)
     instruction = INSTRUCTION if kind == "scores" else DIGIT_INSTRUCTION
     notes = _notes(sheet, entries, context)
     user = _user(context, entries, nonce, [*notes, _form(nonce, kind)])
@@ -135,13 +135,12 @@ def _check_order(order: Sequence[int], entries: int, kind: Kind) -> None:
         raise InputError(f"a digit rates one attempt; the order holds {len(order)}")
 
 
-def _nonce(texts: Sequence[str], rng: np.random.Generator) -> str:
-    """Four hex letters that occur nowhere in `texts`, so no agent can have guessed them.
+def _nonce(folded: Sequence[str], rng: np.random.Generator) -> str:
+    """Four hex letters that occur nowhere in `folded` texts, so no agent can have guessed them.
 
     Letters only, because most tokenizers spend a token on every digit. Texts that hold many of the
     1296 get sixteen hex digits instead.
     """
-    folded = [text.lower() for text in texts]
     for _ in range(64):
         nonce = "".join("abcdef"[i] for i in rng.integers(6, size=4))
         if not any(nonce in text for text in folded):

@@ -9,6 +9,9 @@ from strop.errors import ConfigError
 
 Mode = Literal["listwise", "pairwise", "pointwise", "logprob"]
 Combination = Literal["mean", "borda", "kemeny"]
+ALONE: tuple[Mode, ...] = ("pointwise", "logprob")
+"""The modes that show each attempt alone; the others compare."""
+
 KEMENY_MOST = 8
 
 

@@ -45,7 +45,8 @@ class Sheet:
 
     `prefix` is what all begin with, and `results` are long results that occur more than once, by the name
     that stands for them; `cut` is the share of a trajectory's characters, those of the prefix included,
-    that is not shown, where above 0; `digest` a hash of all that is shown, without ids.
+    that is not shown, where above 0; `digest` a hash of all that is shown, without ids, and `folded` all of
+    it in lower case.
     """
 
     prefix: str
@@ -54,6 +55,7 @@ class Sheet:
     entries: tuple[Entry, ...]
     cut: Mapping[str, float] = field(default_factory=dict)
     digest: str
+    folded: str
     bytes_per_token: float = _DEFAULT.bytes_per_token
 
     @property
@@ -125,13 +127,15 @@ def _sheet(alike: Sequence[Sequence[_Attempt]], shared: int, view: View) -> Shee
         if lost := context.lost + fitted.lost:
             cut |= dict.fromkeys(ids, min(1.0, lost / sum(map(len, same[0].texts))))
     results = {name: definition(name, text) for text, name in names.items()}
+    texts = [prefix, *results.values(), *(entry.body for entry in entries)]
     return Sheet(
         prefix=prefix,
         results=results,
         context_images=prefix_images,
         entries=tuple(entries),
         cut=cut,
-        digest=_digest([prefix, *results.values()], prefix_images, entries),
+        digest=_digest(texts, [prefix_images, *(entry.images for entry in entries)]),
+        folded="\n".join(texts).lower(),
         bytes_per_token=view.bytes_per_token,
     )
 
@@ -188,11 +192,8 @@ def _text(lines: Sequence[Line]) -> tuple[str, tuple[Mapping[str, Any], ...]]:
     return "\n".join(map(str, lines)), tuple(image for line in lines for image in line.images)
 
 
-def _digest(context: Sequence[str], images: Sequence[Mapping[str, Any]], entries: Sequence[Entry]) -> str:
-    parts = [*context, *(entry.body for entry in entries)]
-    shown = [images, *(entry.images for entry in entries)]
-    if any(shown):
-        parts.append(json.dumps(shown))
+def _digest(texts: Sequence[str], images: Sequence[Sequence[Mapping[str, Any]]]) -> str:
+    parts = [*texts, json.dumps(images)] if any(images) else texts
     return hashlib.sha256("\n<>\n".join(parts).encode()).hexdigest()
 
 

@@ -11,6 +11,9 @@ from strop.trajectory.model import Group, Trajectory
 
 SCHEMA = 2
 
+UNASKED = frozenset({"identical", "single", "cached"})
+"""Flags of verdicts that may have taken no call."""
+
 Alternatives = tuple[tuple[tuple[str, float], ...], ...]
 """For each of the first tokens of a reply: likely tokens with their natural-log probabilities."""
 
@@ -120,6 +123,11 @@ class Verdict:
             if not (math.isfinite(score) and 0 <= score <= 1):
                 raise InputError(f"verdict on {trajectory_id!r}: score {score} is not in [0, 1]")
 
+    @property
+    def asked(self) -> bool:
+        """Whether it took a call: not where nothing was compared, nor where all replies were kept."""
+        return self.cost.calls > 0 or not UNASKED.intersection(self.flags)
+
     def to_json(self) -> dict[str, Any]:
         """A plain object that `json.dumps` takes and `from_json` reads back as an equal verdict."""
         return {"schema": SCHEMA, **asdict(self)}
@@ -140,17 +148,22 @@ class Verdict:
             raise InputError(f"verdict cannot be read: {error}") from error
 
 
+def alternatives_of(data: Any) -> Alternatives:
+    """Alternatives read back from JSON. Raises TypeError or ValueError for what are none."""
+    return tuple(tuple((str(token), float(value)) for token, value in place) for place in data)
+
+
 def apply(group: Group, verdict: Verdict) -> Group:
     """The group with the verdict's score, or its failure class as `unscored`, on every trajectory.
 
-    The group gets the verdict's noise. A trajectory that was unscored before stays so; one that the
-    verdict does not name becomes unscored as "missing_ids". Every other field, and the group's own, is
-    kept. Raises InputError for another group's verdict.
+    The group gets the verdict's noise, and whether it took a call. A trajectory that was unscored before
+    stays so; one that the verdict does not name becomes unscored as "missing_ids". Every other field, and
+    the group's own, is kept. Raises InputError for another group's verdict.
     """
     if verdict.group_id != group.group_id:
         raise InputError(f"verdict on group {verdict.group_id!r} applied to group {group.group_id!r}")
     judged = tuple(_judged(t, verdict) for t in group.trajectories)
-    return replace(group, trajectories=judged, noise=verdict.noise)
+    return replace(group, trajectories=judged, noise=verdict.noise, asked=verdict.asked)
 
 
 def _judged(trajectory: Trajectory, verdict: Verdict) -> Trajectory:
@@ -178,9 +191,7 @@ def _reply(data: Mapping[str, Any]) -> Reply:
             **data,
             "shown": shown,
             "failure": _failure(data["failure"]),
-            "alternatives": tuple(
-                tuple((str(token), float(value)) for token, value in place) for place in data["alternatives"]
-            ),
+            "alternatives": alternatives_of(data["alternatives"]),
             "cost": Cost(**data["cost"]),
         }
     )

@@ -7,7 +7,10 @@ from strop.trajectory.model import Group
 
 
 class JudgeWatch:
-    """Counts judge failures in a row, over steps. `limit` in a row raise JudgeStopped; 0 never does."""
+    """Counts judge failures in a row, over steps. `limit` in a row raise JudgeStopped; 0 never does.
+
+    In the order of groups, so that whether a run stops does not hang on which call ended first.
+    """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -16,13 +19,17 @@ class JudgeWatch:
     def look(self, groups: Sequence[Group], where: str) -> None:
         """Go through judged groups, of a step say. Raises JudgeStopped, one line with the last reason.
 
-        A group in which no attempt ended well asked nothing of the judge and does not count.
+        A group in which no attempt ended well, or for whose scores no judge was asked (`Group.asked`), does
+        not count: it tells nothing of the judge.
         """
         for group in groups:
             if all(member.failure for member in group.trajectories):
                 continue
             reason = judge_failure(group)
-            self._in_a_row = self._in_a_row + 1 if reason else 0
+            if reason is not None:
+                self._in_a_row += 1
+            elif group.asked:
+                self._in_a_row = 0
             if self._limit and self._in_a_row >= self._limit:
                 raise JudgeStopped(
                     f"{where}: no verdict for {self._in_a_row} groups in a row ({reason}); "

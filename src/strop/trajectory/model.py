@@ -59,10 +59,12 @@ class Group:
     """The trajectories of one scenario that are compared with each other.
 
     `noise` is the standard error of one of their scores, as repeated judgements show it; None: unknown.
+    `asked` is False where scores were given without asking a judge, because there was nothing to compare.
     """
 
     group_id: str
     scenario_id: str
     trajectories: Sequence[Trajectory]
     noise: float | None = None
+    asked: bool = True
     metadata: Mapping[str, Any] = field(default_factory=dict)
