@@ -91,8 +91,8 @@ class Published:
 
     `probe_gap` |log p(server) - log p(learner)| in nats over the probe's tokens;
     `probe_bound` the bound it was held to; `probe_separation` how far the version served before is from
-    the learner at the probed token (None: unknown), so what the probe can tell apart; `seconds` from
-    start to traffic moved.
+    the learner at the probed token (None: unknown), so what the probe can tell apart, and
+    `probe_base_separation` how far the bare base is; `seconds` from start to traffic moved.
     """
 
     version: int
@@ -100,6 +100,7 @@ class Published:
     probe_gap: float
     probe_bound: float
     probe_separation: float | None = None
+    probe_base_separation: float | None = None
     seconds: float
 
 

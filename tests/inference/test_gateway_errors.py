@@ -5,7 +5,7 @@ import dataclasses
 import openai
 import pytest
 
-from strop.errors import EngineError, InputError
+from strop.errors import EngineError, InputError, ServerLost
 
 HELLO = [{"role": "user", "content": "hello"}]
 
@@ -142,6 +142,29 @@ def test_a_failing_sampler_is_an_error_and_no_turn(bench, run, error, expected):
     with pytest.raises(expected):
         run(made.session().chat.completions.create(model="scripted", messages=HELLO))
     assert made.gateway.take("s") == ()
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_lost_server_is_told_and_the_session_remembers(bench, run, stream):
+    def fail(_prompt):
+        raise ServerLost("vLLM was lost while it answered")
+
+    made = bench(answer=fail)
+    client = made.session()
+    assert made.gateway.lost("s") is None
+
+    async def ask_all():
+        answer = await client.chat.completions.create(model="scripted", messages=HELLO, stream=stream)
+        return [chunk async for chunk in answer]
+
+    with pytest.raises(openai.APIError) as caught:
+        run(ask_all())
+    assert caught.value.code == "server_lost"
+    assert stream or caught.value.status_code == 503
+    assert made.gateway.lost("s") == "vLLM was lost while it answered"
+    assert made.gateway.take("s") == ()
+    with pytest.raises(InputError, match="is not open"):
+        made.gateway.lost("s")
 
 
 @pytest.mark.parametrize("logprobs", [(), (-0.5,) * 2, (0.1,) * 3, (float("nan"),) * 3])

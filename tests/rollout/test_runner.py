@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 import virtual_time
-from strop.errors import InputError
+from strop.errors import EngineError, InputError
 from strop.rollout.agent import Attempt
 from strop.rollout.environment import Label, Scenario
 from strop.rollout.limits import Limits
-from strop.rollout.runner import RolloutPlan, collect
+from strop.rollout.runner import MOST_LOST, RolloutPlan, collect
 from strop.trajectory.model import Group, Message, Trajectory, Turn
 
 HI: Message = {"role": "user", "content": "hi"}
@@ -36,15 +36,25 @@ class Recorder:
     opened: list[str] = field(default_factory=list)
     taken: list[str] = field(default_factory=list)
     calls: dict[str, list[Call]] = field(default_factory=dict)
+    losses: dict[str, str] = field(default_factory=dict)
+    gone: bool = False
 
     def open(self, keys: Sequence[str], temperature: float | None = None) -> dict[str, str]:
         self.opened += keys
-        self.calls = {key: [] for key in keys}
+        self.calls |= {key: [] for key in keys}
         return {key: f"http://recorder/{key}/v1" for key in keys}
 
     def take(self, key: str) -> list[Call]:
         self.taken.append(key)
+        self.losses.pop(key, None)
         return self.calls[key]
+
+    def lost(self, key: str) -> str | None:
+        return self.losses.get(key)
+
+    async def ready(self) -> None:
+        if self.gone:
+            raise EngineError("the server is lost for good")
 
     def call(self, client: Any) -> None:
         key = str(client.base_url).removeprefix("http://recorder/").removesuffix("/v1/")
@@ -220,7 +230,13 @@ def test_the_first_wrong_step_is_attached() -> None:
 
 def plan_with(recorder: Recorder, attempt: Callable[..., Attempt], **changes: Any) -> RolloutPlan:
     return RolloutPlan(
-        sessions=recorder, attempt=attempt, part="p", limits=Limits(attempts=2, deadline_s=5), **changes
+        **{
+            "sessions": recorder,
+            "attempt": attempt,
+            "part": "p",
+            "limits": Limits(attempts=2, deadline_s=5),
+            **changes,
+        }
     )
 
 
@@ -322,3 +338,73 @@ def test_progress_counts_every_attempt() -> None:
 def test_limits_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=next(iter(wrong))):
         Limits(**wrong)
+
+
+def lost_times(times: int) -> tuple[Body, list[int]]:
+    """An agent whose second call is lost with the server, in its first `times` attempts."""
+    begun: list[int] = []
+
+    async def body(recorder: Recorder, client: Any) -> list[Message]:
+        key = str(client.base_url).removeprefix("http://recorder/").removesuffix("/v1/")
+        begun.append(len(begun))
+        recorder.call(client)
+        if len(begun) <= times:
+            recorder.losses[key] = "the server ended"
+            raise ConnectionError("503")
+        return [HI, HELLO]
+
+    return body, begun
+
+
+def test_an_attempt_lost_with_its_server_is_made_anew_and_never_spliced() -> None:
+    body, begun = lost_times(2)
+    (mine, other), recorder = gather([body, good])
+    assert len(begun) == 3
+    assert mine.failure is None
+    assert len(mine.turns) == 1
+    assert mine.truth == 1.0
+    assert other.failure is None
+    assert recorder.opened == ["s/train-0000/0", "s/train-0000/1", "s/train-0000/0", "s/train-0000/0"]
+    assert sorted(recorder.taken) == sorted(recorder.opened)
+
+
+def test_a_lost_call_counts_also_where_the_agent_swallowed_the_error() -> None:
+    begun: list[int] = []
+
+    async def body(recorder: Recorder, client: Any) -> list[Message]:
+        begun.append(0)
+        recorder.call(client)
+        if len(begun) == 1:
+            recorder.losses["s/train-0000/0"] = "the server ended"
+        return [HI, HELLO]
+
+    (mine,), _ = gather([body])
+    assert len(begun) == 2
+    assert len(mine.turns) == 1
+
+
+def test_losses_are_told_and_bounded() -> None:
+    body, begun = lost_times(99)
+    recorder, told = Recorder(), []
+
+    def attempt(_scenario: Scenario, _trajectory_id: str) -> Attempt:
+        return Attempt(agent=lambda client, _: body(recorder, client), truth=lambda _: None)
+
+    plan = plan_with(recorder, attempt, limits=Limits(attempts=1), on_lost=lambda *lost: told.append(lost))
+    ((mine,),) = [g.trajectories for g in virtual_time.run(collect([Scenario(scenario_id="s")], plan))]
+    assert told == [("s/p/0", "the server ended")] * MOST_LOST
+    assert len(begun) == MOST_LOST + 1
+    assert mine.failure == f"the server was lost under it {MOST_LOST + 1} times: the server ended"
+
+
+def test_a_server_that_does_not_come_back_ends_the_rollout() -> None:
+    body, _ = lost_times(1)
+    recorder = Recorder(gone=True)
+
+    def attempt(_scenario: Scenario, _trajectory_id: str) -> Attempt:
+        return Attempt(agent=lambda client, _: body(recorder, client), truth=lambda _: None)
+
+    plan = plan_with(recorder, attempt, limits=Limits(attempts=1))
+    with pytest.raises(EngineError, match="lost for good"):
+        virtual_time.run(collect([Scenario(scenario_id="s")], plan))
+    assert recorder.taken == recorder.opened

@@ -456,6 +456,7 @@ def test_published_is_what_the_engine_said(tmp_path: Path) -> None:
         "probe_gap": 0.25,
         "probe_bound": 0.5,
         "probe_separation": 1.5,
+        "probe_base_separation": None,
     }
 
 

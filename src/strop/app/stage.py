@@ -64,6 +64,9 @@ async def collected(stage: Stage, scenarios: Sequence[Scenario], what: Rollout) 
     def counted(done: int, total: int) -> None:
         stage.progress(what.told, done, total, what.step or 0, steps)
 
+    def lost(trajectory_id: str, reason: str) -> None:
+        stage.run.append_event("attempt_lost", trajectory_id=trajectory_id, reason=reason)
+
     plan = RolloutPlan(
         sessions=stage.engine.gateway,
         attempt=stage.source.attempt,
@@ -72,6 +75,7 @@ async def collected(stage: Stage, scenarios: Sequence[Scenario], what: Rollout) 
         temperature=what.temperature,
         api_key=stage.engine.api_key,
         on_attempt=counted,
+        on_lost=lost,
     )
     if what.on_group is not None:
         plan = replace(plan, on_group=what.on_group)

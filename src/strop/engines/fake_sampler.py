@@ -79,6 +79,9 @@ class FakeSampler:
     def shut(self, session: str) -> None:
         """Nothing to free."""
 
+    async def ready(self) -> None:
+        """It is always ready."""
+
     async def sample(
         self,
         prompt_ids: Sequence[int],

@@ -59,6 +59,10 @@ class Serving(Protocol):
         """
         ...
 
+    def wait(self) -> None:
+        """Return once what is served can be asked. Raises EngineError where it never will be."""
+        ...
+
     def route(self, alias: str, name: str) -> None:
         """Let `alias` mean the served `name` from the next request on."""
         ...

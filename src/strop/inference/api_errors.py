@@ -56,5 +56,9 @@ def too_long(prompt_tokens: int, max_context: int) -> ApiError:
     )
 
 
+def server_lost(message: str) -> ApiError:
+    return ApiError(message, status=503, kind="server_error", code="server_lost")
+
+
 def internal(message: str) -> ApiError:
     return ApiError(message, status=500, kind="server_error", code="internal_error")

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from strop.errors import EngineError, InputError
+from strop.errors import EngineError, InputError, ServerLost
 from strop.inference.chat import Chat, Reply
 from strop.inference.disconnect import cancelled
 from strop.inference.guarding import Guarding
@@ -87,9 +87,14 @@ class Completion:
             top_logprobs=asked.top_logprobs,
         )
         session = self.session.name if self.session else None
-        return await self.sampler.sample(
-            self.prompt_ids, params, model=asked.model, session=session, on_token=on_token
-        )
+        try:
+            return await self.sampler.sample(
+                self.prompt_ids, params, model=asked.model, session=session, on_token=on_token
+            )
+        except ServerLost as lost:
+            if self.session is not None:
+                self.session.lost = str(lost)
+            raise
 
     async def _sample_into(self, queue: asyncio.Queue[tuple[int, int | None]], index: int) -> Sampled:
         """Sampling whose tokens and end pass through the queue. The sampler may call from any thread."""

@@ -22,12 +22,13 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from strop.errors import InputError, StropError
+from strop.errors import InputError, ServerLost, StropError
 from strop.inference.api_errors import (
     ApiError,
     internal,
     no_such_model,
     no_such_session,
+    server_lost,
     session_ended,
     too_long,
     wrong_key,
@@ -101,6 +102,20 @@ class Gateway:
         calls = ended.take()
         self._sampler.shut(key)
         return calls
+
+    def lost(self, key: str) -> str | None:
+        """Why a call of this open session was lost with the server that was to answer it; None: none was.
+
+        Raises InputError for a session that is not open.
+        """
+        session = self._sessions.get(key)
+        if session is None:
+            raise InputError(f"session {key!r} is not open")
+        return session.lost
+
+    async def ready(self) -> None:
+        """Return once calls can be answered. Raises EngineError where none ever will."""
+        await self._sampler.ready()
 
     def guard(self, guarding: Guarding) -> None:
         """From now on let this guard look at every reply, and serve what waits at /v1/approvals."""
@@ -232,6 +247,8 @@ class _EventStream(Response):
             self._call.session.watch(work)
         try:
             await while_connected(receive, work)
+        except StropError as error:  # some of these are OSErrors too, but none says that the client is gone
+            await event(_as_api_error(error).body)
         except (ClientGone, OSError):
             raise
         except asyncio.CancelledError:
@@ -264,6 +281,8 @@ def _as_api_error(error: Exception) -> ApiError:
         return session_ended()
     if isinstance(error, InputError):
         return ApiError(str(error))
+    if isinstance(error, ServerLost):
+        return server_lost(str(error))
     if isinstance(error, StropError):
         return internal(str(error))
     _log.error("a request failed inside", exc_info=error)

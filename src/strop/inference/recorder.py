@@ -54,6 +54,8 @@ class Session:
         self._running: set[asyncio.Future[Any]] = set()
         self._lock = threading.Lock()
         self._closed = False
+        self.lost: str | None = None
+        """Why a call of this session got no answer though nothing was wrong with it: its server was lost."""
 
     def begin(self) -> int:
         """Index of the call that begins now."""

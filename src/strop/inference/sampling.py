@@ -68,7 +68,12 @@ class Sampler(Protocol):
         session: str | None = None,
         on_token: OnToken | None = None,
     ) -> Sampled:
-        """One completion. Raises InputError for a prompt too long or a model not served."""
+        """One completion. Raises InputError for a prompt too long or a model not served, ServerLost where
+        whatever samples was lost before it had answered, and may be back later."""
+        ...
+
+    async def ready(self) -> None:
+        """Return once a completion can be asked for. Raises EngineError where none ever will."""
         ...
 
 

@@ -81,6 +81,9 @@ class ScriptedSampler:
         """Note that a session has ended."""
         self.shut_sessions.append(session)
 
+    async def ready(self) -> None:
+        """It is always ready."""
+
     async def sample(
         self,
         prompt_ids: Sequence[int],

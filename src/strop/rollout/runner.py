@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 LONGEST_REASON = 300
+MOST_LOST = 5
+"""How often an attempt is made anew because the server was lost under it."""
 GRACE_S = 1.0
 """How long a cancelled agent may take to clean up before it is left behind."""
 
@@ -35,13 +37,17 @@ def _unheard(_group: Group) -> None:
     return None
 
 
+def _unnoted(_trajectory_id: str, _reason: str) -> None:
+    return None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutPlan:
     """How to collect. `part` names the rollout in ids: a step ("train-0003") or a set ("heldout-before").
 
     `temperature` overrides what agents ask for, 0 for greedy. `api_key` is the recorder's;
     `on_attempt(done, total)` hears of every attempt that ended, `on_group` of every group, as soon as the
-    last of its attempts has.
+    last of its attempts has, `on_lost(trajectory_id, reason)` of every attempt that is made anew.
     """
 
     sessions: Sessions
@@ -52,6 +58,7 @@ class RolloutPlan:
     api_key: str = "strop"
     on_attempt: Callable[[int, int], None] = _silent
     on_group: Callable[[Group], None] = _unheard
+    on_lost: Callable[[str, str], None] = _unnoted
 
 
 async def collect(scenarios: Sequence[Scenario], plan: RolloutPlan) -> list[Group]:
@@ -59,8 +66,11 @@ async def collect(scenarios: Sequence[Scenario], plan: RolloutPlan) -> list[Grou
 
     Ids are scenario/part/attempt. An agent that raises, outlives its deadline, calls no model or
     returns something else than a conversation gives a trajectory with `failure` (and `unscored`,
-    so that training leaves it out). Truth is attached to attempts that ended. Cancelled, it stops
-    every agent and ends every session. Raises InputError for a scenario id that is there twice.
+    so that training leaves it out). Truth is attached to attempts that ended. An attempt under which the
+    server was lost, by no fault of the agent's, is thrown away whole and made anew when the server is back,
+    at most MOST_LOST times: no trajectory holds turns from before and after. Cancelled, it stops every agent
+    and ends every session. Raises InputError for a scenario id that is there twice, EngineError where the
+    server does not come back.
     """
     slots = [slot for scenario in scenarios for slot in _slots(scenario, plan)]
     if len({scenario.scenario_id for scenario in scenarios}) < len(scenarios):
@@ -110,16 +120,39 @@ class _Run:
         self._trajectory: Trajectory | None = None
 
     async def __call__(self) -> None:
+        for _ in range(MOST_LOST):
+            lost = await self._once()
+            if lost is None:
+                return
+            await self._anew(lost)
+        if (lost := await self._once()) is not None:
+            self._keep(Ending(failure=f"the server was lost under it {MOST_LOST + 1} times: {lost}"))
+
+    async def _once(self) -> str | None:
+        """One attempt, kept unless the server was lost under it. Returns why that was, if it was."""
         try:
             attempt = self._plan.attempt(self._slot.scenario, self._slot.key)
         except Exception as error:  # noqa: BLE001 - the boundary to a user's environment
             self._keep(Ending(failure=f"environment raised: {described(error)}"))
-            return
+            return None
         try:
-            trajectory = self._keep(await self._drive(attempt))
-            self._trajectory = with_truth(trajectory, attempt)
+            ending = await self._drive(attempt)
+            lost = self._plan.sessions.lost(self._slot.key)
+            if lost is None:
+                self._trajectory = with_truth(self._keep(ending), attempt)
+            return lost
         finally:
             _close(attempt, self._slot.key)
+
+    async def _anew(self, lost: str) -> None:
+        """Throw away what there is, and open the session again once the server is back."""
+        key, sessions = self._slot.key, self._plan.sessions
+        self.end_session()
+        self._plan.on_lost(key, lost)
+        await sessions.ready()
+        url = sessions.open([key], self._plan.temperature)[key]
+        self._session_open = True
+        self._client = self._client.with_options(base_url=url)
 
     @property
     def ended(self) -> bool:

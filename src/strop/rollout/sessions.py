@@ -35,6 +35,14 @@ class Sessions(Protocol):
         """
         ...
 
+    def lost(self, key: str) -> str | None:
+        """Why a call of this session got no answer though nothing was wrong with it; None: none was lost."""
+        ...
+
+    async def ready(self) -> None:
+        """Return once calls can be answered. Raises EngineError where none ever will."""
+        ...
+
     def take(self, key: str) -> Sequence[RecordedCall]:
         """End a session and take its calls, in the order in which they were answered."""
         ...

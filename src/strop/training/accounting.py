@@ -75,6 +75,7 @@ def finished_line(
             "probe_gap": published.probe_gap,
             "probe_bound": published.probe_bound,
             "probe_separation": published.probe_separation,
+            "probe_base_separation": published.probe_base_separation,
         }
     )
     head = {key: value for key, value in line.items() if key != "engine"}

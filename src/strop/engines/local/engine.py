@@ -6,7 +6,8 @@ import secrets
 import time
 from collections.abc import Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -19,7 +20,8 @@ from strop.engines.embedded import resolve_model
 from strop.engines.local.in_process import InProcess
 from strop.engines.local.learner import Learner, LearnerSettings
 from strop.engines.local.probe import ROWS as PROBE_ROWS
-from strop.engines.local.probe import TOP, Probe, answers, gap, likely, sharpest
+from strop.engines.local.probe import TOP, Probe, answers, sharpest
+from strop.engines.local.proof import Answers, Proof, Top, asked, proved
 from strop.engines.local.tokenizer import HFTokenizer
 from strop.engines.local.weights import (
     DType,
@@ -35,7 +37,7 @@ from strop.engines.local.weights import (
     set_reference,
 )
 from strop.engines.serving import Events, Ground, Hears, OpenServing
-from strop.errors import EngineError, InputError, ModelError, PublishError, in_one_line
+from strop.errors import EngineError, InputError, ModelError, PublishError, ServerLost, in_one_line
 from strop.inference.chat import Chat
 from strop.inference.gateway import Gateway
 from strop.inference.sampling import Sampler, SamplingParams
@@ -46,6 +48,7 @@ SCHEMA = 1
 STATE = {"policy_version", "on_policy", "probe"}
 PROBE_BOUND = {torch.float32: 1e-3, torch.bfloat16: 0.35}
 POLICY = "policy"
+ASKED_AGAIN = 3
 T = TypeVar("T")
 
 
@@ -105,6 +108,7 @@ class LocalEngine:
         self._probe = Probe(prompt=tuple(greeting))
         self._seen: list[Row] = []
         self._served: str | None = None
+        self._moved = False
         try:
             self._server = serve(self.gateway.app, config.host, config.port)
             self.gateway.root = self._server.url
@@ -155,6 +159,7 @@ class LocalEngine:
         seen, self._seen = self._seen, []
         before = self.logprobs(seen, "policy")
         metrics = self._learner().step()
+        self._moved = True
         self._probe = sharpest(seen, before, self.logprobs(seen, "policy")) or self._probe
         return metrics
 
@@ -165,7 +170,7 @@ class LocalEngine:
         """
         learner = self._learner()
         published = self._serve_policy(self._version + 1)
-        self._version = published.version
+        self._version, self._moved = published.version, False
         learner.on_policy = True
         return published
 
@@ -204,7 +209,7 @@ class LocalEngine:
         overwrite(adapter_tensors(self._model, POLICY), read_adapter(path / "adapter"), path / "adapter")
         learner.optimizer.load_state_dict(optimizer)
         learner.forget()
-        self._seen = []
+        self._seen, self._moved = [], False
         learner.on_policy = state["on_policy"]
         self._version = max(self._version, state["policy_version"])
         self._probe = Probe(**{**state["probe"], "prompt": tuple(state["probe"]["prompt"])})
@@ -223,13 +228,8 @@ class LocalEngine:
         began = time.perf_counter()
         name = f"{POLICY}@{version}"
         self._serving.serve(name, version, self._model)
-        bound = PROBE_BOUND[self._base.dtype]
         try:
-            distance = self._probe_gap(name)
-            if not distance <= bound:
-                raise PublishError(
-                    f"{name}: served log-probs are {distance:.3g} nats from the learner's, bound {bound}"
-                )
+            proof = self._proof(name)
         except BaseException:
             self._serving.retire(name)
             raise
@@ -241,9 +241,10 @@ class LocalEngine:
         return Published(
             version=version,
             name=name,
-            probe_gap=distance,
-            probe_bound=bound,
-            probe_separation=self._probe.separation,
+            probe_gap=proof.gap,
+            probe_bound=PROBE_BOUND[self._base.dtype],
+            probe_separation=proof.separation,
+            probe_base_separation=proof.base_separation,
             seconds=seconds,
         )
 
@@ -259,14 +260,29 @@ class LocalEngine:
             max_length=self.config.max_length,
         )
 
-    def _probe_gap(self, name: str) -> float:
-        """Mean |log p(server) - log p(learner)| over the probe's likely next tokens."""
-        probe = self._probe
-        params = SamplingParams(max_tokens=1, temperature=probe.temperature, top_logprobs=TOP)
-        sampled = _finish(self.sampler.sample(probe.prompt, params, model=name))
-        served = likely(sampled.top[0])
-        learner = self.logprobs(answers(probe, list(served)), "policy")
-        return gap(served, {token: float(lp[0]) for token, lp in zip(served, learner, strict=True)})
+    def _proof(self, name: str) -> Proof:
+        """Ask `name`, what it could be mistaken for, and the learner, all at the probe."""
+        base, bound = self._serving.base, PROBE_BOUND[self._base.dtype]
+        # What was not trained since the last version may well answer the same.
+        probe = self._probe if self._moved else replace(self._probe, separation=None)
+        found = Answers(
+            new=self._asked(name),
+            before=self._asked(self._served) if self._served else None,
+            base=self._asked(base) if base else None,
+        )
+        tokens = asked(probe, found.new)
+        learner = self.logprobs(answers(probe, tokens), "policy")
+        scored = {token: float(lp[0]) for token, lp in zip(tokens, learner, strict=True)}
+        return proved(name, found, scored, probe, bound)
+
+    def _asked(self, name: str) -> Top:
+        """The most likely tokens of a served version at the probe. A server that is lost is waited for."""
+        params = SamplingParams(max_tokens=1, temperature=self._probe.temperature, top_logprobs=TOP)
+        for _ in range(ASKED_AGAIN):
+            with suppress(ServerLost):
+                return _finish(self.sampler.sample(self._probe.prompt, params, model=name)).top[0]
+            self._serving.wait()
+        raise PublishError(f"{name}: the server was lost {ASKED_AGAIN} times while it was probed")
 
 
 def _read_state(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:

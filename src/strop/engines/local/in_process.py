@@ -32,6 +32,9 @@ class InProcess:
             name, version, weights, eos_ids=tokenizer.eos_ids, decode=tokenizer.decode, slots=slots
         )
 
+    def wait(self) -> None:
+        """It can always be asked."""
+
     def route(self, alias: str, name: str) -> None:
         self.sampler.route(alias, name)
 

@@ -8,6 +8,7 @@ and value weights become views of one tensor, so nothing is held twice.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -169,8 +170,22 @@ def _head_norm(attention: Any) -> Tensor | None:
 @torch.no_grad()
 def _stacked(*projections: nn.Linear) -> Tensor:
     """The projections' weights as one [sum of outputs, inputs] tensor; theirs become views of it."""
-    whole = torch.cat([projection.weight for projection in projections])
-    parts = torch.split(whole, [projection.weight.shape[0] for projection in projections])
-    for projection, part in zip(projections, parts, strict=True):
+    weights = [projection.weight for projection in projections]
+    if all(_adjoin(one, other) for one, other in pairwise(weights)):
+        rows, width = sum(len(weight) for weight in weights), weights[0].shape[1]
+        return weights[0].as_strided((rows, width), (width, 1))
+    whole = torch.cat(weights)
+    for projection, part in zip(projections, torch.split(whole, [len(w) for w in weights]), strict=True):
         projection.weight = nn.Parameter(part, requires_grad=False)
     return whole
+
+
+def _adjoin(one: Tensor, other: Tensor) -> bool:
+    """Whether the rows of one matrix lie right behind those of another."""
+    return (
+        one.is_contiguous()
+        and other.is_contiguous()
+        and one.shape[1] == other.shape[1]
+        and one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()
+        and one.storage_offset() + one.numel() == other.storage_offset()
+    )

@@ -278,6 +278,9 @@ class Learner:
     @contextmanager
     def _using(self, adapter: Adapter) -> Iterator[None]:
         """Compute with this adapter inside the block, with the policy again after it."""
+        if adapter == "policy":
+            yield
+            return
         self.model.base_model.set_adapter(adapter)
         try:
             yield

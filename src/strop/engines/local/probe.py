@@ -9,20 +9,21 @@ from numpy.typing import NDArray
 from strop.trajectory.tokens import Row
 
 ROWS = 6
-TOP = 8
+TOP = 20
 LIKELY = 0.05
 """Less likely tokens are left out: rounding moves their log-probs by more than training does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
-    """A prompt, and how far (nats) the log-prob of the token that followed it has moved by training.
+    """A prompt, and how far (nats) the log-prob of the `token` that followed it has moved by training.
 
     A server that still has the old adapter is off by about `separation` there; None where nothing
     has been trained yet.
     """
 
     prompt: tuple[int, ...]
+    token: int | None = None
     temperature: float = 1.0
     separation: float | None = None
 
@@ -43,6 +44,7 @@ def sharpest(
             end = int(np.flatnonzero(row.mask)[place])
             best = Probe(
                 prompt=tuple(row.ids[:end].tolist()),
+                token=int(row.ids[end]),
                 temperature=row.temperature or 1.0,
                 separation=float(moved[place]),
             )

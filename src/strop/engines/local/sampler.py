@@ -172,6 +172,10 @@ class LocalSampler:
             )
         return await asyncio.wrap_future(future)
 
+    async def ready(self) -> None:
+        """It is always ready. Raises EngineError once it is closed."""
+        self._refuse_if_closed()
+
     def close(self) -> None:
         """Stop the worker and fail what waits with EngineError. Calling it again does nothing."""
         with self._wake:

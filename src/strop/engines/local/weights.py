@@ -263,18 +263,30 @@ def folded(base: nn.Module, model: PeftModel, adapter: str) -> Any:
     """A serving copy: the base with the adapter added into its weights; all else is shared.
 
     The sum is made in float32 and rounded once to the base's dtype, from the unchanged base, so
-    nothing drifts over versions.
+    nothing drifts over versions. The new weights lie in one block of memory, in the model's order.
     """
     serving = share(base)
     modules = dict(serving.named_modules())
-    for name, layer in model.get_base_model().named_modules():
-        if adapter in getattr(layer, "lora_A", {}):
-            delta = layer.get_delta_weight(adapter).float()
-            weight = modules[name].weight
-            modules[name].weight = nn.Parameter(
-                (weight.float() + delta).to(weight.dtype), requires_grad=False
-            )
+    worn = {
+        name: layer
+        for name, layer in model.get_base_model().named_modules()
+        if adapter in getattr(layer, "lora_A", {})
+    }
+    rooms = _rooms([modules[name].weight for name in worn])
+    for (name, layer), room in zip(worn.items(), rooms, strict=True):
+        delta = layer.get_delta_weight(adapter).float()
+        room.copy_(delta.add_(modules[name].weight))
+        modules[name].weight = nn.Parameter(room, requires_grad=False)
     return serving.eval()
+
+
+def _rooms(weights: Sequence[Tensor]) -> list[Tensor]:
+    """Uninitialised memory for tensors like these, one after another in one block."""
+    if not weights:
+        return []
+    block = weights[0].new_empty(sum(weight.numel() for weight in weights))
+    parts = torch.split(block, [weight.numel() for weight in weights])
+    return [part.view(weight.shape) for part, weight in zip(parts, weights, strict=True)]
 
 
 def adapter_config(model: PeftModel) -> Mapping[str, Any]:

@@ -43,11 +43,10 @@ class Availability:
             self._changed.notify_all()
 
     def check(self) -> None:
-        """Raise EngineError where it was given up, ServerLost where it is down."""
+        """Raise ServerLost where it is down, for now or for good."""
         with self._changed:
-            self._refuse_given_up()
             if not self._up:
-                raise ServerLost(f"vLLM cannot be asked: {self._why}; ask again when it is back")
+                raise ServerLost(self._given_up or f"vLLM cannot be asked now: {self._why}")
 
     def wait(self) -> None:
         """Return once it is up. Raises EngineError where it is given up."""

@@ -81,6 +81,9 @@ class VllmServing:
         one = Version(name=name, remote=f"{name}{self._suffix}", version=version, folder=folder)
         self._loaded(one)
 
+    def wait(self) -> None:
+        self._availability.wait()
+
     def route(self, alias: str, name: str) -> None:
         self._roster.route(alias, name)
 
