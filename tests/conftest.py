@@ -4,10 +4,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-# How long an example takes says something of the machine, nothing of the code.
-settings.register_profile("strop", deadline=None)
+# How long an example takes says something of the machine, nothing of the code; and what passes today is to
+# pass tomorrow. `pytest --hypothesis-profile=explore` looks for examples that nobody has met.
+UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("strop", UNHURRIED, derandomize=True)
+settings.register_profile("explore", UNHURRIED)
 settings.load_profile("strop")
 
 
@@ -17,6 +20,14 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from local_model import write_model
 
     return write_model(tmp_path_factory.mktemp("model") / "tiny")
+
+
+@pytest.fixture
+def patient_sampler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An agent is never late because the machine is busy: that alone would change what a cohort says."""
+    from strop.engines.local.sampler import LocalSampler
+
+    monkeypatch.setitem(LocalSampler.__init__.__kwdefaults__, "patience", 250.0)
 
 
 @pytest.fixture

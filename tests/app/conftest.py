@@ -8,7 +8,7 @@ from toy_project import KEY, LetterJudge, letter_judge
 
 
 @pytest.fixture(autouse=True)
-def _quiet(monkeypatch: pytest.MonkeyPatch, one_thread: None, tmp_path: Path) -> None:
+def _quiet(monkeypatch: pytest.MonkeyPatch, one_thread: None, patient_sampler: None, tmp_path: Path) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setenv("TOY_JUDGE_KEY", KEY)

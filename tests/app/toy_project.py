@@ -46,14 +46,14 @@ scenarios = "scenarios.jsonl"
 attempts = 3
 groups_per_step = 2
 max_tokens = 12
-deadline_s = 60
+deadline_s = 200
 slots = 8
 
 [judge]
 base_url = {judge}
 model = "letters"
 api_key_env = "TOY_JUDGE_KEY"
-timeout_s = 20
+timeout_s = 200
 max_failures_in_a_row = 2
 
 [training]

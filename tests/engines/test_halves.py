@@ -9,7 +9,7 @@ from strop.engines.local.halves import side_by_side
 
 
 def test_results_come_in_the_order_of_the_halves_and_both_run_at_once() -> None:
-    met = threading.Barrier(2, timeout=20)
+    met = threading.Barrier(2, timeout=60)
 
     def work(half: int) -> int:
         met.wait()

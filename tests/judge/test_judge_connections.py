@@ -4,7 +4,7 @@ import asyncio
 import json
 import threading
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from scripted_judge import (
@@ -22,6 +22,7 @@ from strop.judge.ledger import Ledger
 from strop.judge.pace import Clock
 
 T = TypeVar("T")
+UNHURRIED = replace(SETTINGS, timeout_s=60)
 
 
 @dataclass
@@ -113,7 +114,7 @@ def test_a_server_that_dies_and_comes_back_loses_nothing() -> None:
                 missed.set()
 
         quick = Clock(sleep=lambda seconds: asyncio.sleep(seconds / 50))
-        judge = Endpoint(server.url, "k", "m", settings=SETTINGS, on_wait=told, clock=quick)
+        judge = Endpoint(server.url, "k", "m", settings=UNHURRIED, on_wait=told, clock=quick)
 
         async def one(size: int) -> Answer:
             answer = await judge(Request(messages=[{"role": "user", "content": "x" * size}], max_tokens=9))
@@ -152,8 +153,8 @@ def test_one_endpoint_serves_one_loop_after_another() -> None:
     thread = threading.Thread(target=lambda: asyncio.run(serve()))
     thread.start()
     try:
-        assert ready.wait(5)
-        judge = Endpoint(server.url, "", "m", settings=SETTINGS)
+        assert ready.wait(60)
+        judge = Endpoint(server.url, "", "m", settings=UNHURRIED)
 
         async def several() -> list[str]:
             answers = await asyncio.gather(*(judge(ASKED) for _ in range(3)))
@@ -172,7 +173,7 @@ def test_one_endpoint_serves_one_loop_after_another() -> None:
         asyncio.run(closing())
     finally:
         done.set()
-        thread.join(5)
+        thread.join(60)
     assert not thread.is_alive(), "a connection was left open"
     assert server.served == 20
 

@@ -1,0 +1,8 @@
+"""Engines in tests wait for a slow machine's agents."""
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def _patient(patient_sampler: None) -> None:
+    """For every sampler that a test opens."""
