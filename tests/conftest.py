@@ -22,12 +22,14 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_model(tmp_path_factory.mktemp("model") / "tiny")
 
 
-@pytest.fixture
-def patient_sampler(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(scope="module")
+def patient_sampler() -> Iterator[None]:
     """An agent is never late because the machine is busy: that alone would change what a cohort says."""
     from strop.engines.local.sampler import LocalSampler
 
-    monkeypatch.setitem(LocalSampler.__init__.__kwdefaults__, "patience", 250.0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(LocalSampler.__init__.__kwdefaults__, "patience", 250.0)
+        yield
 
 
 @pytest.fixture

@@ -152,15 +152,10 @@ class Killed(BaseException):
 def uninterrupted(
     tmp_path_factory: pytest.TempPathFactory, tiny_model: Path
 ) -> tuple[Path, list[dict[str, Any]]]:
-    import torch
-    from toy_project import KEY, letter_judge
+    from toy_project import letter_judge
 
-    torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("straight")
-    with pytest.MonkeyPatch.context() as patch, letter_judge() as running:
-        patch.setenv("OMP_NUM_THREADS", "1")
-        patch.setenv("TOY_JUDGE_KEY", KEY)
-        patch.setenv("STROP_CACHE", str(folder / "cache"))
+    with letter_judge() as running:
         trained(write_project(folder, tiny_model, running.url), "evaluation.attempts=2")
     return folder, without_seconds(Run.view(folder / "runs" / "run"))
 

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -154,8 +153,25 @@ def test_longer_than_the_model_slides_and_says_so(
     assert [step.index for step in cut.steps] == [1]
 
 
-def begun(tmp_path: Path, model: Path, policy: Path) -> subprocess.Popen[str]:
-    code = "import sys; from strop.cli.main import main; sys.exit(main())"
+KILLED = """
+import os, signal
+from strop.app import grading
+
+put, lines = grading._put, []
+
+def put_and_killed(file, line):
+    put(file, line)
+    lines.append(line)
+    if len(lines) == 150:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+grading._put = put_and_killed
+"""
+
+
+def begun(tmp_path: Path, model: Path, policy: Path, before: str = "") -> subprocess.Popen[str]:
+    """`strop grade` in a process of its own, after the code `before`."""
+    code = f"{before}import sys; from strop.cli.main import main; sys.exit(main())"
     arguments = ["grade", str(tmp_path / "chats.jsonl"), "--policy", str(policy), "--model", str(model)]
     arguments += ["--out", str(tmp_path / "grades.jsonl"), "--dtype", "float32", "--json"]
     return subprocess.Popen(
@@ -173,14 +189,9 @@ def test_killed_it_goes_on_to_the_same_lines(
     policy, out = trained(1), tmp_path / "grades.jsonl"
     chats(tmp_path / "chats.jsonl", 400)
     kept = tmp_path / f"grades.jsonl{WORK}" / "grades.jsonl"
-    process = begun(tmp_path, tiny_model, policy)
-    until = time.monotonic() + PATIENCE_S
-    while not (kept.exists() and kept.stat().st_size > 200_000):
-        assert process.poll() is None, process.communicate()[1]
-        assert time.monotonic() < until
-        time.sleep(0.002)
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
+    killed = begun(tmp_path, tiny_model, policy, KILLED)
+    err = killed.communicate(timeout=PATIENCE_S)[1]
+    assert killed.returncode == -signal.SIGKILL, err
     assert not out.exists()
     with open(kept, "ab") as file:
         file.write(b'{"schema": 1, "traj')
@@ -188,7 +199,7 @@ def test_killed_it_goes_on_to_the_same_lines(
     said, err = again.communicate(timeout=PATIENCE_S)
     assert again.returncode == 0, err
     result = json.loads(said)
-    assert 0 < result["resumed_at"] < 400
+    assert result["resumed_at"] == 150
     assert (result["graded"], result["steps"]) == (400, 800)
     assert not kept.parent.exists()
     lines = grades(out)

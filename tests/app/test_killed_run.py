@@ -82,15 +82,16 @@ def test_killed_twice_it_ends_as_if_it_had_not_been(
 ) -> None:
     """First between the checkpoint of step 0 and its line, or near it; then while step 1 is judged.
 
-    Two held-out groups and two of step 0 are judged before it hangs. After the first kill step 0 may
-    have to be done again, which asks two more.
+    Two held-out groups and two of step 0 are judged, in two calls each, before it hangs. After the first
+    kill step 0 may have to be done again, from cached replies.
     """
     run_toml = write_project(tmp_path, tiny_model, judge.url)
     run = tmp_path / "runs" / "run"
+    judge.good, judge.hangs = judge.asked + 8, True
     with training(run_toml) as process:
         kill_when(process, (run / "checkpoints" / "latest").is_file)
     assert len(steps_without_seconds(tmp_path)) <= 1
-    judge.good, judge.hangs = judge.asked, True
+    judge.good = judge.asked
     with training(run_toml, "--resume") as process:
         kill_when(
             process, lambda: judge.asked > judge.good and (run / "trajectories/train-0001.jsonl").is_file()
@@ -108,7 +109,9 @@ def test_killed_before_the_first_step_it_starts_over(
     tmp_path: Path, tiny_model: Path, judge: LetterJudge, uninterrupted: list[dict[str, object]]
 ) -> None:
     run_toml = write_project(tmp_path, tiny_model, judge.url)
+    judge.good, judge.hangs = judge.asked + 4, True
     with training(run_toml) as process:
         kill_when(process, (tmp_path / "runs/run/trajectories/heldout-before.jsonl").is_file)
+    judge.good, judge.hangs = 1 << 30, False
     finish(run_toml, "--resume")
     assert steps_without_seconds(tmp_path) == uninterrupted

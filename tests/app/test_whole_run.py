@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from toy_project import KEY, LetterJudge, letter_judge, write_project
+from toy_project import LetterJudge, letter_judge, write_project
 
 from strop import app
 from strop.cli.main import main
@@ -47,18 +47,9 @@ def trained(run_toml: Path, *overrides: str, resume: bool = False) -> dict[str, 
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Done:
-    """`strop train run.toml --json`, once, on one thread as every other run here."""
-    import torch
-
-    torch.set_num_threads(1)
+    """`strop train run.toml --json`, once."""
     folder = tmp_path_factory.mktemp("whole")
-    with (
-        pytest.MonkeyPatch.context() as patch,
-        letter_judge() as judge,
-        redirect_stdout(io.StringIO()) as out,
-    ):
-        patch.setenv("OMP_NUM_THREADS", "1")
-        patch.setenv("TOY_JUDGE_KEY", KEY)
+    with letter_judge() as judge, redirect_stdout(io.StringIO()) as out:
         assert main(["train", str(write_project(folder, tiny_model, judge.url)), "--json"]) == 0
     return Done(path=folder / "runs" / "run", printed=out.getvalue())
 

@@ -89,7 +89,7 @@ class LetterJudge:
         self.asked += 1
         self.on_asked()
         if self.asked > self.good:
-            await asyncio.sleep(60 if self.hangs else 0)
+            await asyncio.sleep(600 if self.hangs else 0)
             return JSONResponse({"error": {"message": "down"}}, status_code=self.broken)
         prompt = (await request.json())["messages"][1]["content"]
         found = _ATTEMPT.findall(prompt)
