@@ -5,6 +5,7 @@ read and move the policy's trained parameters, and how to ask what is being serv
 """
 
 import asyncio
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,8 +26,8 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class EngineCase:
-    """`make(model)` gives the same untrained engine every time, at a learning rate fit for the bandit;
-    `model()` is the folder of a tiny language model, for engines that need one.
+    """`make(fixture)` gives the same untrained engine every time, at a learning rate fit for the bandit;
+    `fixture(name)` is the value of a fixture, such as the folder of a tiny language model.
 
     `get`, `set` read and move all trained parameters as one float64 vector; `gradient` is the one
     that `step` would use, in the same order. `rounding` bounds what batch size and padding may
@@ -48,22 +49,35 @@ def _set_fake(engine: FakeEngine, vector: Floats) -> None:
     engine.delta = vector.reshape(engine.delta.shape)
 
 
-def _make_local(model: Callable[[], Path]) -> Engine:
-    from strop.engines.local.engine import LocalConfig, LocalEngine
+def _local_config(model: Path) -> Any:
+    from strop.engines.local.engine import LocalConfig
     from strop.engines.local.learner import LearnerSettings
     from strop.engines.local.weights import LoraShape
 
-    return LocalEngine(
-        LocalConfig(
-            model=str(model()),
-            lora=LoraShape(rank=2, targets=["q_proj", "v_proj", "up_proj"]),
-            learner=LearnerSettings(learning_rate=2e-2),
-            dtype="float32",
-            device="cpu",
-            slots=4,
-            max_length=64,
-        )
+    return LocalConfig(
+        model=str(model),
+        lora=LoraShape(rank=2, targets=["q_proj", "v_proj", "up_proj"]),
+        learner=LearnerSettings(learning_rate=2e-2),
+        dtype="float32",
+        device="cpu",
+        slots=4,
+        max_length=64,
     )
+
+
+def _make_local(fixture: Callable[[str], Any]) -> Engine:
+    from strop.engines.local.engine import LocalEngine
+
+    return LocalEngine(_local_config(fixture("tiny_model")))
+
+
+def _make_vllm(fixture: Callable[[str], Any]) -> Engine:
+    """All engines share one server: starting it takes most of a minute, and none minds the others."""
+    from strop.engines.opening import vllm
+    from strop.engines.vllm.settings import VllmSettings
+
+    model, url = fixture("vllm_server")
+    return vllm(_local_config(model), VllmSettings(url=url))
 
 
 def _get_local(engine: Any) -> Floats:
@@ -87,7 +101,7 @@ def _gradient_local(engine: Any) -> Floats:
 CASES = [
     EngineCase(
         name="fake",
-        make=lambda model: FakeEngine(FakeConfig(learning_rate=0.2)),
+        make=lambda fixture: FakeEngine(FakeConfig(learning_rate=0.2)),
         sampler=lambda engine: engine.sampler,
         get=lambda engine: engine.delta.ravel().copy(),
         set=_set_fake,
@@ -107,18 +121,31 @@ CASES = [
         finite_difference=3e-2,
         rounding=1e-5,
     ),
+    EngineCase(
+        name="vllm",
+        make=_make_vllm,
+        sampler=lambda engine: engine.sampler,
+        get=_get_local,
+        set=_set_local,
+        gradient=_gradient_local,
+        difference_step=1e-3,
+        finite_difference=3e-2,
+        rounding=1e-5,
+    ),
 ]
 
 
 @pytest.fixture(params=CASES, ids=lambda case: case.name)
 def case(request: pytest.FixtureRequest) -> Iterator[EngineCase]:
     """The case, with a `make()` whose engines are closed after the test."""
+    if request.param.name == "vllm" and "STROP_VLLM_PYTHON" not in os.environ:
+        pytest.skip("needs a vLLM: set STROP_VLLM_PYTHON to a Python that has one")
     if request.param.name != "fake":
         request.getfixturevalue("one_thread")
     made: list[Engine] = []
 
     def make() -> Engine:
-        made.append(request.param.make(lambda: request.getfixturevalue("tiny_model")))
+        made.append(request.param.make(request.getfixturevalue))
         return made[-1]
 
     yield replace(request.param, make=make)

@@ -127,10 +127,10 @@ def test_a_probe_that_cannot_be_asked_leaves_nothing_behind(
     engine = start()
     train(engine)
     with monkeypatch.context() as patch:
-        patch.setattr(engine, "_asked", lambda name: ((3, float("nan")),))
+        patch.setattr(engine, "_asked", lambda name, probe: ((3, float("nan")),))
         with pytest.raises(PublishError):
             engine.publish()
-        patch.setattr(engine, "_asked", lambda name: 1 / 0)
+        patch.setattr(engine, "_asked", lambda name, probe: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             engine.publish()
     assert engine.sampler.models() == ["policy@0", "policy"]

@@ -14,7 +14,8 @@ class Ground:
     """What the served versions stand on, as the learner has it.
 
     `source` is the model's folder or hub name, `base` the bare causal LM in memory; `rank` the rank of the
-    policy's adapter; `slots` conversations decode at once, of at most `max_length` tokens each.
+    policy's adapter; `slots` conversations decode at once, of at most `max_length` tokens each. `bound` is
+    how far two log-probs of one model may be from each other by rounding, in nats.
     """
 
     source: Path | str
@@ -25,6 +26,19 @@ class Ground:
     rank: int
     slots: int
     max_length: int
+    bound: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """What else is said of a version that is to be served.
+
+    `prompt` is one at which it differs from others, as far as that is known; `slots` most requests of it that
+    run at once, where whoever serves can choose.
+    """
+
+    prompt: tuple[int, ...]
+    slots: int | None = None
 
 
 class Serving(Protocol):
@@ -51,11 +65,11 @@ class Serving(Protocol):
     @property
     def closed(self) -> bool: ...
 
-    def serve(self, name: str, version: int, adapter: Any | None, *, slots: int | None = None) -> None:
+    def serve(self, name: str, version: int, adapter: Any | None, told: Told) -> None:
         """Serve a PEFT model's "policy" adapter as it is now (None: the bare base) under a new name.
 
-        Returns once it can be asked. `slots`: most requests that run at once, where that can be chosen.
-        Raises InputError for a name already taken, PublishError where it cannot be served.
+        Returns once it can be asked. Raises InputError for a name already taken, PublishError where it cannot
+        be served.
         """
         ...
 

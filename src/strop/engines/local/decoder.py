@@ -1,7 +1,7 @@
 """Decoders: from tokens in slots to next-token logits. All torch work of the sampler but the draw."""
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Protocol
@@ -111,6 +111,18 @@ class SlotDecoder:
             self._lean = lean if agrees(lean.head(lean.hidden(self._probe())[-1:]), expected) else None
         return self._lean is not None
 
+    def of_copy(self, model: Any) -> "SlotDecoder | None":
+        """This decoder for a copy of its model with other weights, which need not be tried again.
+
+        What is tried when a decoder is made hangs on the architecture alone. None for another one.
+        """
+        if not _same_kind(self.model, model):
+            return None
+        made = SlotDecoder(model)
+        made.windows = set(self.windows)
+        made._lean = lean_for(model) if self._lean is not None else None
+        return made
+
     def _probe(self) -> Batch:
         ids, bank = spread(self.vocab_size), self.bank(1)
         slot = bank.take(ids, None)
@@ -174,8 +186,14 @@ class RecomputingDecoder:
             yield self.model(input_ids=ids, use_cache=False).logits[0, -len(row) :].float()
 
 
-def decoder_for(model: Any) -> Decoder:
-    """A decoder over slots where the model allows it, else the plain one, with a warning."""
+def decoder_for(model: Any, others: Iterable[Decoder] = ()) -> Decoder:
+    """A decoder over slots where the model allows it, else the plain one, with a warning.
+
+    `others` are decoders that were made before: a copy of the model of one of them is decoded likewise.
+    """
+    for other in others:
+        if isinstance(other, SlotDecoder) and (made := other.of_copy(model)) is not None:
+            return made
     own = model.config._attn_implementation
     decoder = _slotted(model)
     if isinstance(decoder, SlotDecoder):
@@ -231,6 +249,15 @@ def _cache_shape(model: Any) -> CacheShape:
         head_dim=getattr(config, "head_dim", None) or config.hidden_size // heads,
         dtype=model.dtype,
         device=model.device,
+    )
+
+
+def _same_kind(one: Any, other: Any) -> bool:
+    """Whether two models differ in their weights alone."""
+    return (
+        type(one) is type(other)
+        and (one.dtype, one.device) == (other.dtype, other.device)
+        and one.config.to_dict() == other.config.to_dict()
     )
 
 

@@ -36,7 +36,7 @@ from strop.engines.local.weights import (
     save_adapter,
     set_reference,
 )
-from strop.engines.serving import Events, Ground, Hears, OpenServing
+from strop.engines.serving import Events, Ground, Hears, OpenServing, Told
 from strop.errors import EngineError, InputError, ModelError, PublishError, ServerLost, in_one_line
 from strop.inference.chat import Chat
 from strop.inference.gateway import Gateway
@@ -104,8 +104,8 @@ class LocalEngine:
         )
         self._server: RunningServer | None = None
         self._version = 0
-        greeting = Chat(self.tokenizer).prompt([{"role": "user", "content": "Hello"}])
-        self._probe = Probe(prompt=tuple(greeting))
+        self._greeting = tuple(Chat(self.tokenizer).prompt([{"role": "user", "content": "Hello"}]))
+        self._probe = Probe(prompt=self._greeting)
         self._seen: list[Row] = []
         self._served: str | None = None
         self._moved = False
@@ -175,9 +175,19 @@ class LocalEngine:
         return published
 
     def serve_adapter(self, name: str, adapter: Path | None, slots: int | None = None) -> None:
-        """Serve another adapter over the same base (None: the bare base) under a fixed name, e.g. a judge."""
+        """Serve another adapter over the same base (None: the bare base) under a fixed name, e.g. a judge.
+
+        Raises ModelError for an adapter that cannot be read, PublishError for one that is not what answers.
+        """
         worn = None if adapter is None else adapted(self._base, self.config.lora, adapter, 0)
-        self._serving.serve(name, 0, worn, slots=slots)
+        self._serving.serve(name, 0, worn, Told(prompt=self._greeting, slots=slots))
+        if worn is None or self._serving.base is None:
+            return
+        try:
+            self._prove_worn(name, worn)
+        except BaseException:
+            self._serving.retire(name)
+            raise
 
     def listen(self, hears: Hears) -> None:
         """Tell `hears` what happens to whoever serves, from the beginning on."""
@@ -227,7 +237,7 @@ class LocalEngine:
     def _serve_policy(self, version: int) -> Published:
         began = time.perf_counter()
         name = f"{POLICY}@{version}"
-        self._serving.serve(name, version, self._model)
+        self._serving.serve(name, version, self._model, Told(prompt=self._probe.prompt))
         try:
             proof = self._proof(name)
         except BaseException:
@@ -258,6 +268,7 @@ class LocalEngine:
             rank=int(self._model.peft_config[POLICY].r),
             slots=self.config.slots,
             max_length=self.config.max_length,
+            bound=PROBE_BOUND[self._base.dtype],
         )
 
     def _proof(self, name: str) -> Proof:
@@ -266,21 +277,27 @@ class LocalEngine:
         # What was not trained since the last version may well answer the same.
         probe = self._probe if self._moved else replace(self._probe, separation=None)
         found = Answers(
-            new=self._asked(name),
-            before=self._asked(self._served) if self._served else None,
-            base=self._asked(base) if base else None,
+            new=self._asked(name, probe),
+            before=self._asked(self._served, probe) if self._served else None,
+            base=self._asked(base, probe) if base else None,
         )
         tokens = asked(probe, found.new)
         learner = self.logprobs(answers(probe, tokens), "policy")
         scored = {token: float(lp[0]) for token, lp in zip(tokens, learner, strict=True)}
         return proved(name, found, scored, probe, bound)
 
-    def _asked(self, name: str) -> Top:
-        """The most likely tokens of a served version at the probe. A server that is lost is waited for."""
-        params = SamplingParams(max_tokens=1, temperature=self._probe.temperature, top_logprobs=TOP)
+    def _prove_worn(self, name: str, worn: Any) -> None:
+        """Hold a served adapter against the same adapter read here. Raises PublishError."""
+        probe, base = Probe(prompt=self._greeting), self._serving.base
+        found = Answers(new=self._asked(name, probe), base=self._asked(base, probe) if base else None)
+        proved(name, found, _next_token(worn, probe.prompt), probe, PROBE_BOUND[self._base.dtype])
+
+    def _asked(self, name: str, probe: Probe) -> Top:
+        """The most likely tokens of a served version at a probe. A server that is lost is waited for."""
+        params = SamplingParams(max_tokens=1, temperature=probe.temperature, top_logprobs=TOP)
         for _ in range(ASKED_AGAIN):
             with suppress(ServerLost):
-                return _finish(self.sampler.sample(self._probe.prompt, params, model=name)).top[0]
+                return _finish(self.sampler.sample(probe.prompt, params, model=name)).top[0]
             self._serving.wait()
         raise PublishError(f"{name}: the server was lost {ASKED_AGAIN} times while it was probed")
 
@@ -295,6 +312,14 @@ def _read_state(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     if not isinstance(state, dict) or state.get("schema") != SCHEMA or not state.keys() >= STATE:
         raise ModelError(f"{path}: engine.json is of another schema than {SCHEMA}, which this strop reads")
     return state, optimizer
+
+
+@torch.no_grad()
+def _next_token(model: Any, prompt: Sequence[int]) -> dict[int, float]:
+    """Log-prob of every token behind a prompt, by the model's own forward pass."""
+    ids = torch.tensor([list(prompt)], device=next(model.parameters()).device)
+    logits = model(input_ids=ids, logits_to_keep=1).logits[0, -1]
+    return dict(enumerate(torch.log_softmax(logits.float(), dim=-1).tolist()))
 
 
 def _finish(coroutine: Coroutine[Any, Any, T]) -> T:

@@ -4,7 +4,7 @@ from typing import Any
 
 from strop.engines.local.sampler import LocalSampler
 from strop.engines.local.weights import folded, share
-from strop.engines.serving import Events, Ground
+from strop.engines.serving import Events, Ground, Told
 
 
 class InProcess:
@@ -24,12 +24,12 @@ class InProcess:
     def closed(self) -> bool:
         return self.sampler.closed
 
-    def serve(self, name: str, version: int, adapter: Any | None, *, slots: int | None = None) -> None:
+    def serve(self, name: str, version: int, adapter: Any | None, told: Told) -> None:
         """Fold the adapter into a copy of the base and serve that."""
         base, tokenizer = self._ground.base, self._ground.tokenizer
         weights = share(base) if adapter is None else folded(base, adapter, "policy")
         self.sampler.serve(
-            name, version, weights, eos_ids=tokenizer.eos_ids, decode=tokenizer.decode, slots=slots
+            name, version, weights, eos_ids=tokenizer.eos_ids, decode=tokenizer.decode, slots=told.slots
         )
 
     def wait(self) -> None:

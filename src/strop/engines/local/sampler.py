@@ -78,7 +78,9 @@ class LocalSampler:
         `slots`: most requests of one cohort that run at once. A model whose attention cannot be replaced
         is served without a cache, with a RuntimeWarning. Raises InputError for a name already taken.
         """
-        decoder = decoder_for(weights.to(self.device))
+        with self._wake:
+            others = [served.decoder for served in self._served.values()]
+        decoder = decoder_for(weights.to(self.device), others)
         served = Served(
             name=name,
             version=version,

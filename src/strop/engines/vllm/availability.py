@@ -1,6 +1,7 @@
 """Whether the server can be asked: up, being brought up, or given up. What others wait for."""
 
 import threading
+from collections.abc import Callable
 
 from strop.errors import EngineError, ServerLost
 
@@ -8,15 +9,16 @@ from strop.errors import EngineError, ServerLost
 class Availability:
     """Thread-safe. It starts as down; `give_up` is for good.
 
-    `lost` counts how often it went down after it had been up: what was asked before is not answered after.
+    `doubted()` is called when somebody got no answer: it then counts as down until whoever looks after it has
+    seen that it is up.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, doubted: Callable[[], None]) -> None:
+        self._doubted = doubted
         self._changed = threading.Condition()
         self._up = False
         self._why = "it is starting"
         self._given_up: str | None = None
-        self.lost = 0
 
     @property
     def given_up(self) -> str | None:
@@ -26,14 +28,18 @@ class Availability:
     def up(self) -> None:
         """From now on it can be asked."""
         with self._changed:
-            self._up = True
+            self._up = self._given_up is None
             self._changed.notify_all()
 
     def down(self, why: str) -> None:
         """It cannot be asked, for now."""
         with self._changed:
-            self.lost += self._up
             self._up, self._why = False, why
+
+    def doubt(self, why: str) -> None:
+        """Somebody got no answer; it may be gone."""
+        self.down(why)
+        self._doubted()
 
     def give_up(self, why: str) -> None:
         """It cannot be asked any more; the first reason stays."""

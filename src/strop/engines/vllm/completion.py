@@ -7,6 +7,7 @@ from typing import Any
 from strop.errors import EngineError
 from strop.inference.sampling import Sampled, SamplingParams
 
+SERVER_ERROR = 500
 _NO_MASS = -9998.0
 """vLLM writes -9999 for a token that was cut from the distribution."""
 

@@ -1,11 +1,15 @@
 """vLLM's endpoints beside sampling: whether it lives, what it serves, which adapters it holds."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import httpx
 
+from strop.engines.vllm.completion import SERVER_ERROR, request, sampled
 from strop.errors import EngineError, ServerLost, in_one_line
+from strop.inference.sampling import SamplingParams
 
+TOP = 20
 LOAD_S = 300.0
 ASK_S = 10.0
 
@@ -43,6 +47,21 @@ class Control:
         answer = self._ask("POST", f"{url}/v1/unload_lora_adapter", {"lora_name": name})
         if answer.status_code not in (httpx.codes.OK, httpx.codes.NOT_FOUND):
             raise EngineError(f"vLLM refused to unload {name}: {_said(answer)}")
+
+    def takes_adapters(self, url: str) -> bool:
+        """Whether adapters may be loaded while it runs: without that, vLLM does not have the endpoint."""
+        answer = self._ask("POST", f"{url}/v1/load_lora_adapter", {})
+        return answer.status_code != httpx.codes.NOT_FOUND
+
+    def top(self, url: str, model: str, prompt: Sequence[int], temperature: float) -> dict[int, float]:
+        """The most likely tokens behind a prompt, with their log-probs. Raises EngineError for no answer."""
+        params = SamplingParams(max_tokens=1, temperature=temperature, top_logprobs=TOP)
+        answer = self._ask("POST", f"{url}/v1/completions", request(model, prompt, params, frozenset(), 1))
+        if answer.status_code >= SERVER_ERROR:
+            raise ServerLost(f"vLLM failed while it was probed: {_said(answer)}")
+        if answer.status_code != httpx.codes.OK:
+            raise EngineError(f"vLLM did not answer a probe of {model}: {_said(answer)}")
+        return dict(sampled(answer.json(), model, model, 0, TOP).top[0])
 
     def close(self) -> None:
         self._http.close()

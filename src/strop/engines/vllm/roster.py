@@ -1,7 +1,8 @@
 """Who is served under which name, and how many requests each has in flight. Bookkeeping alone."""
 
 import threading
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from strop.errors import InputError
@@ -13,13 +14,16 @@ POLICY = "policy"
 class Version:
     """One immutable model: `name` here, `remote` at the server, its adapter's `folder` (None: the bare base).
 
-    `in_flight` requests are with the server; a `retired` one takes no more.
+    `said` is what it answered to `prompt` when it came (log-probs by token): what it must say again after a
+    restart. `in_flight` requests are with the server; a `retired` one takes no more.
     """
 
     name: str
     remote: str
     version: int
     folder: Path | None
+    prompt: tuple[int, ...] = ()
+    said: Mapping[int, float] = field(default_factory=dict)
     in_flight: int = 0
     retired: bool = False
 

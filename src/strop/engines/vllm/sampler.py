@@ -7,14 +7,13 @@ from typing import Any
 import httpx
 
 from strop.engines.vllm.availability import Availability
-from strop.engines.vllm.completion import request, sampled
+from strop.engines.vllm.completion import SERVER_ERROR, request, sampled
 from strop.engines.vllm.loop import BackgroundLoop
 from strop.engines.vllm.roster import Roster, Version
-from strop.errors import EngineError, InputError, ServerLost, in_one_line
+from strop.errors import InputError, ServerLost, in_one_line
 from strop.inference.sampling import OnToken, Sampled, SamplingParams
 
 CONNECT_S = 10.0
-SERVER_ERROR = 500
 
 
 class VllmSampler:
@@ -22,7 +21,8 @@ class VllmSampler:
 
     vLLM batches what it is asked as it comes, so sessions change nothing here, and a run does not repeat bit
     for bit as with the local sampler, not even at temperature 0: seeds are handed on, but what shares a batch
-    decides the last bits. `max_length`: most tokens of prompt and completion together.
+    decides the last bits. `forgotten(why)` hears of a served name that the server does not know.
+    `max_length`: most tokens of prompt and completion together.
     """
 
     def __init__(
@@ -31,10 +31,12 @@ class VllmSampler:
         availability: Availability,
         url: Callable[[], str],
         *,
+        forgotten: Callable[[str], None],
         eos_ids: frozenset[int],
         max_length: int,
     ) -> None:
         self._roster, self._availability, self._url = roster, availability, url
+        self._forgotten = forgotten
         self._eos_ids, self._max_length = eos_ids, max_length
         self._loop = BackgroundLoop("strop-vllm-requests")
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=64)
@@ -96,13 +98,16 @@ class VllmSampler:
         try:
             answer = await self._http.post(f"{self._url()}/v1/completions", json=body)
         except httpx.TransportError as error:
+            self._availability.doubt(f"it did not answer: {in_one_line(error)}")
             raise ServerLost(f"vLLM was lost while it answered: {in_one_line(error)}") from error
         if answer.status_code >= SERVER_ERROR:
+            self._availability.doubt(f"it answered {answer.status_code}")
             raise ServerLost(f"vLLM failed while it answered: {answer.status_code} {answer.text[:200]}")
         if answer.status_code == httpx.codes.NOT_FOUND:
-            raise EngineError(
-                f"vLLM does not know {version.remote}, which should be served: {answer.text[:200]}"
-            )
+            why = f"it no longer knows {version.remote}, which it was given"
+            self._availability.down(why)
+            self._forgotten(why)
+            raise ServerLost(f"vLLM failed while it answered: {why}")
         if answer.status_code != httpx.codes.OK:
             raise InputError(f"vLLM refused the request: {answer.status_code} {answer.text[:300]}")
         found: dict[str, Any] = answer.json()

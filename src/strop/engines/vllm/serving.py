@@ -5,13 +5,15 @@ import secrets
 import shutil
 import tempfile
 import threading
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from strop.engines.local.weights import save_adapter
-from strop.engines.serving import Events, Ground, OpenServing
+from strop.engines.serving import Events, Ground, OpenServing, Told
 from strop.engines.vllm.availability import Availability
+from strop.engines.vllm.checks import base_of, refuse_unfit, same
 from strop.engines.vllm.command import BASE
 from strop.engines.vllm.control import Control
 from strop.engines.vllm.roster import Roster, Version
@@ -29,22 +31,27 @@ class VllmServing:
     """Implements `strop.engines.serving.Serving`. The server comes up in the background; who asks waits."""
 
     def __init__(self, settings: VllmSettings, ground: Ground, events: Events) -> None:
-        self._tell = events
+        self._ground, self._tell = ground, events
         self._folder = _folder(settings)
         self._server = _server(settings, ground, self._folder)
         # At a server of others, names must not meet those of another run, nor of one that was killed.
-        self._suffix = "" if settings.url is None else f".{secrets.token_hex(4)}"
-        self._control, self._availability, self._roster = Control(), Availability(), Roster()
+        self._attached = settings.url is not None
+        self._suffix = f".{secrets.token_hex(4)}" if self._attached else ""
+        self._control, self._roster = Control(), Roster()
+        self._availability = Availability(doubted=lambda: self._supervisor.nudge())
         self.sampler = VllmSampler(
             self._roster,
             self._availability,
             lambda: self._server.url,
+            forgotten=lambda why: self._supervisor.report(why),
             eos_ids=ground.tokenizer.eos_ids,
             max_length=ground.max_length,
         )
         self._closed = False
         # Between a load and its place in the roster no restart may come: it would not put it back.
         self._changing = threading.Lock()
+        self._base = BASE
+        self._greeting = tuple(ground.tokenizer.encode("Hello", special=False))
         self._roster.add(Version(name=BASE, remote=BASE, version=0, folder=None))
         self._supervisor = Supervisor(
             self._server,
@@ -71,14 +78,22 @@ class VllmServing:
     def closed(self) -> bool:
         return self._closed
 
-    def serve(self, name: str, version: int, adapter: Any | None, *, slots: int | None = None) -> None:  # noqa: ARG002 - vLLM shares its slots out itself
-        """Write the adapter into a folder of its own, and load it. Raises PublishError where vLLM refuses."""
+    def serve(self, name: str, version: int, adapter: Any | None, told: Told) -> None:
+        """Write the adapter into a folder of its own, and load it. Raises PublishError where vLLM refuses.
+
+        How many requests run at once is vLLM's to choose: `told.slots` is not heeded.
+        """
         self._roster.refuse_taken(name)
         if adapter is None:
-            self._roster.add(Version(name=name, remote=BASE, version=version, folder=None))
+            self._roster.add(Version(name=name, remote=self._base, version=version, folder=None))
             return
-        folder = self._written(name, adapter)
-        one = Version(name=name, remote=f"{name}{self._suffix}", version=version, folder=folder)
+        one = Version(
+            name=name,
+            remote=f"{name}{self._suffix}",
+            version=version,
+            folder=self._written(name, adapter),
+            prompt=told.prompt,
+        )
         self._loaded(one)
 
     def wait(self) -> None:
@@ -96,6 +111,8 @@ class VllmServing:
             return
         self._closed = True
         self._availability.give_up("the engine is closed")
+        if self._attached:
+            self._unload(self._roster.served())
         self._supervisor.close()
         self.sampler.close()
         self._control.close()
@@ -114,24 +131,40 @@ class VllmServing:
             try:
                 with self._changing:
                     self._control.load(self._server.url, one.remote, str(one.folder))
+                    one.said = self._control.top(self._server.url, one.remote, one.prompt, 1.0)
                     self._roster.add(one)
-            except ServerLost:
+            except ServerLost as lost:
+                self._availability.doubt(str(lost))
                 continue
             except EngineError as error:
+                self._unload([one])
                 raise PublishError(str(error)) from error
             return
         raise PublishError(f"{one.name}: vLLM was lost {LOADS} times while it loaded this")
 
     def _restore(self) -> None:
-        """Load what a server that has just come up is to serve."""
+        """Look over a server that has just come up, load what it is to serve, and prove that."""
+        url = self._server.url
+        self._base = base_of(self._control, url, self._ground.max_length)
+        refuse_unfit(self._control, url, self._base, self._greeting)
         with self._changing:
+            held = {model["id"] for model in self._control.models(url)}
             for one in self._roster.served():
-                if one.folder is not None:
-                    self._control.load(self._server.url, one.remote, str(one.folder))
+                if one.folder is None:
+                    one.remote = self._base
+                    continue
+                if one.remote not in held:
+                    self._control.load(url, one.remote, str(one.folder))
+                says = self._control.top(url, one.remote, one.prompt, 1.0)
+                if not same(one.said, says, self._ground.bound):
+                    raise EngineError(f"{one.name} does not answer as it did before vLLM was lost")
 
     def _chores(self) -> None:
         """Let go of versions whose last request has ended."""
-        for one in self._roster.gone():
+        self._unload(self._roster.gone())
+
+    def _unload(self, versions: Sequence[Version]) -> None:
+        for one in versions:
             if one.folder is None:
                 continue
             try:

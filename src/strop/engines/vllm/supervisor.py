@@ -8,7 +8,7 @@ from strop.engines.serving import Hears
 from strop.engines.vllm.availability import Availability
 from strop.engines.vllm.control import Control
 from strop.engines.vllm.server import Server
-from strop.errors import StropError, in_one_line
+from strop.errors import InputError, StropError, in_one_line
 
 POLL_S = 0.5
 HUNG_AFTER_S = 60.0
@@ -42,6 +42,7 @@ class Supervisor:
         self._start_timeout_s, self._max_restarts = start_timeout_s, max_restarts
         self._closing = threading.Event()
         self._nudged = threading.Event()
+        self._reported: str | None = None
         self._fruitless = 0
         self._seen = 0
         self._heard = time.monotonic()
@@ -55,6 +56,11 @@ class Supervisor:
         """There is something to look at now."""
         self._nudged.set()
 
+    def report(self, why: str) -> None:
+        """Somebody found out that the server cannot be used as it is."""
+        self._reported = why
+        self.nudge()
+
     def close(self) -> None:
         """Look no more, and end the server."""
         self._closing.set()
@@ -65,6 +71,9 @@ class Supervisor:
 
     def _run(self) -> None:
         cause = self._brought_up()
+        if cause is not None:
+            # What never came up will not come up again: its Python, its arguments or the memory do not fit.
+            self._availability.give_up(f"vLLM did not start: {cause}{_indented(self._server.tail())}")
         while not self._closing.is_set() and self._availability.given_up is None:
             if cause is None:
                 self._nudged.wait(POLL_S)
@@ -104,6 +113,9 @@ class Supervisor:
             return cause
         try:
             self._restore()
+        except InputError as error:
+            self._availability.give_up(str(error))
+            return str(error)
         except StropError as error:
             return in_one_line(error)
         self._heard = time.monotonic()
@@ -125,13 +137,15 @@ class Supervisor:
 
     def _lost(self) -> str | None:
         """Why the server must be taken for dead; None while it lives."""
-        ended = self._server.ended()
+        reported, self._reported = self._reported, None
+        ended = self._server.ended() or reported
         if ended is not None:
             return ended
         status = self._control.health(self._server.url)
         now = time.monotonic()
         if status == OK:
             self._heard = now
+            self._availability.up()
             return None
         if status is not None:
             return f"it says that it is not well (status {status})"
