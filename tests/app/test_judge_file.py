@@ -4,7 +4,6 @@ import json
 import os
 import resource
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -216,10 +215,8 @@ def test_a_server_that_dies_and_comes_back(
 def test_a_dead_server_ends_it_with_one_line(
     tmp_path: Path, server: PlantedServer, arguments: Callable[..., list[str]], capsys: Err
 ) -> None:
-    with socket.socket() as closed:
-        closed.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{closed.getsockname()[1]}/v1"
-    call = arguments(9, url, patience_s=0, max_failures_in_a_row=2, concurrency=1)
+    server.stop()  # its port stays its own, so that nobody else can answer there
+    call = arguments(9, server.base_url, patience_s=0, max_failures_in_a_row=2, concurrency=1)
     assert main(call) == 3
     result, said = printed(capsys)
     assert "no verdict for 2 groups in a row (transport: " in said
@@ -231,10 +228,8 @@ def test_a_dead_server_ends_it_with_one_line(
 def test_groups_that_need_no_call_do_not_hide_a_dead_judge(
     tmp_path: Path, arguments: Callable[..., list[str]], server: PlantedServer, capsys: Err
 ) -> None:
-    with socket.socket() as closed:
-        closed.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{closed.getsockname()[1]}/v1"
-    call = arguments(8, url, patience_s=0, max_failures_in_a_row=3, concurrency=1)
+    server.stop()
+    call = arguments(8, server.base_url, patience_s=0, max_failures_in_a_row=3, concurrency=1)
     file = tmp_path / "groups.jsonl"
     lines = lines_of(file)
     for line in lines:
@@ -346,7 +341,7 @@ def until_said(process: subprocess.Popen[str], word: str) -> None:
 
 
 def hanging(server: PlantedServer) -> float:
-    return MANY - server.faults.hang_next
+    return MANY - server.faults.hang_next if server.faults.hang_next else 0
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, Json, str]:
@@ -360,9 +355,8 @@ def test_ctrl_c_ends_in_good_order_and_nothing_is_lost_or_paid_twice(
     tmp_path: Path, server: PlantedServer, arguments: Callable[..., list[str]]
 ) -> None:
     call = arguments(12, server.base_url, concurrency=3)
+    server.change_after(8, Faults(hang_next=MANY))
     process = started(call, tmp_path)
-    wait_until(lambda: server.served.requests >= 8)
-    server.faults = Faults(hang_next=MANY)
     wait_until(lambda: hanging(server) == 3)
     process.send_signal(signal.SIGINT)
     until_said(process, "stopping")
@@ -392,9 +386,8 @@ def test_a_second_ctrl_c_ends_at_once(
 ) -> None:
     call = arguments(12, server.base_url, concurrency=1)
     groups = len({json.loads(line)["group_id"] for line in Path(call[1]).read_text().splitlines()})
+    server.change_after(4, Faults(hang_next=MANY))
     process = started(call, tmp_path)
-    wait_until(lambda: server.served.requests >= 4)
-    server.faults = Faults(hang_next=MANY)
     wait_until(lambda: hanging(server) > 0)
     process.send_signal(signal.SIGINT)
     until_said(process, "stopping")
@@ -408,9 +401,8 @@ def test_killed_it_goes_on_where_it_was(
     tmp_path: Path, server: PlantedServer, arguments: Callable[..., list[str]]
 ) -> None:
     call = arguments(10, server.base_url, concurrency=3)
+    server.change_after(5, Faults(hang_next=MANY))
     process = started(call, tmp_path)
-    wait_until(lambda: server.served.requests >= 5)
-    server.faults = Faults(hang_next=MANY)
     cache = tmp_path / "cache"
     wait_until(lambda: hanging(server) == 3 and len([*cache.rglob("*.json")]) == server.served.requests)
     process.kill()
@@ -439,6 +431,30 @@ def test_a_full_disk_is_one_line_and_loses_nothing(
     assert kept == (0 if most == 200 else server.served.requests)
     code, result, _ = ended(started(call, tmp_path))
     assert (code, result["scored"], result["cached"]) == (0, 6, kept)
+
+
+def test_what_cannot_end_well_is_said_before_anything_is_paid(
+    tmp_path: Path, server: PlantedServer, arguments: Callable[..., list[str]], capsys: Err
+) -> None:
+    call = arguments(2, server.base_url)
+    in_the_way = [*call[:4], "--out", str(tmp_path / "judge.toml" / "scores.jsonl"), "--json"]
+    assert main(in_the_way) == 2
+    assert "a file is where a folder is needed" in printed_error(capsys)
+    file = tmp_path / "groups.jsonl"
+    lines = lines_of(file)
+    file.write_text("".join(json.dumps(line | {"trajectory_id": "same"}) + "\n" for line in lines))
+    assert main(call) == 2
+    assert "groups.jsonl: group 'g0' holds trajectory_id 'same' twice; make them differ" in printed_error(
+        capsys
+    )
+    assert server.served.requests == 0
+
+
+def printed_error(capsys: Err) -> str:
+    """What a command said that printed no result."""
+    out, err = capsys.readouterr()
+    assert out == ""
+    return err
 
 
 def test_what_is_shown_is_what_is_sent(

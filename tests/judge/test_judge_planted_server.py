@@ -169,6 +169,14 @@ def test_a_request_that_hangs_is_answered_when_released_or_abandoned_when_left(s
     assert [exchange.status for exchange in server.exchanges] == [0, 200, 200]
 
 
+def test_faults_can_be_set_for_so_many_requests_on(server: PlantedServer) -> None:
+    server.change_after(2, Faults(fail_next=1))
+    assert [post(server, ask()).status_code for _ in range(4)] == [200, 200, 503, 200]
+    server.change_after(1, Faults(fail_next=9))
+    server.faults = Faults(refuse_next=1)
+    assert [post(server, ask()).status_code for _ in range(3)] == [429, 200, 200]
+
+
 def test_latency_is_waited_for(server: PlantedServer) -> None:
     server.faults = Faults(latency_s=PATIENCE)
     with pytest.raises(httpx.ReadTimeout):

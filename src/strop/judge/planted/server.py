@@ -100,6 +100,7 @@ class PlantedServer:
         self.judge = judge or Planted()
         self._service = service or Service()
         self._faults = faults or Faults()
+        self._then: tuple[int, Faults] | None = None
         self._served = Served()
         self._refused: Counter[int] = Counter()
         self._exchanges: deque[Exchange] = deque(maxlen=self._service.kept)
@@ -141,6 +142,10 @@ class PlantedServer:
     def faults(self, faults: Faults) -> None:
         self._loopback.do(self._set(faults))
 
+    def change_after(self, requests: int, faults: Faults) -> None:
+        """Have these faults from so many requests on, exactly; until then those in force."""
+        self._loopback.do(self._set(self._faults, (requests, faults)))
+
     @property
     def served(self) -> Served:
         """The requests answered 200 in full so far, and their tokens."""
@@ -176,8 +181,15 @@ class PlantedServer:
         """The last requests' bodies, in order of their end."""
         return [exchange.body for exchange in list(self._exchanges)]
 
-    async def _set(self, faults: Faults) -> None:
-        self._faults = faults
+    async def _set(self, faults: Faults, then: tuple[int, Faults] | None = None) -> None:
+        self._faults, self._then = faults, then
+
+    def _count(self) -> None:
+        """One more request has come."""
+        self._arrived += 1
+        if self._then is not None:
+            left, faults = self._then
+            self._faults, self._then = (self._faults, (left - 1, faults)) if left else (faults, None)
 
     async def _release(self) -> None:
         self._faults = replace(self._faults, hang_next=0)
@@ -216,8 +228,8 @@ class PlantedServer:
 
     def _faulty(self, body: Mapping[str, Any]) -> Response | None:
         """A refusal that the faults in force demand."""
+        self._count()
         faults = self._faults
-        self._arrived += 1
         if faults.refuse_next > 0 or self._in_flight >= faults.most_at_once:
             if faults.refuse_next > 0:
                 self._faults = replace(faults, refuse_next=faults.refuse_next - 1)
