@@ -19,7 +19,7 @@ from transformers import (
 )
 
 from local_model import SIZES as SMALL
-from strop.engines.local.decoder import Piece, SlotDecoder
+from strop.engines.local.decoder import Piece, SlotDecoder, decoder_for
 from strop.engines.local.lean import agrees, lean_for
 from strop.engines.local.slots import CHUNK, Slot, shared_chunks
 
@@ -72,6 +72,46 @@ def test_a_lean_pass_that_disagrees_is_not_taken(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("strop.engines.local.lean.LeanLlama.head", lambda *_: torch.zeros(1, 96))
     decoder.quicken()
     assert decoder._lean is None
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("family", list(FAMILIES))
+def test_a_copy_with_other_weights_is_decoded_alike_without_being_tried(
+    family: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(2)
+    first = decoder_for(FAMILIES[family]().eval())
+    copy, twin, other = (FAMILIES[family]().eval() for _ in range(3))
+    twin.load_state_dict(copy.state_dict())
+    other.config.rms_norm_eps *= 2
+    with monkeypatch.context() as patch:
+        patch.setattr("strop.engines.local.decoder.agrees", lambda *_: pytest.fail("it was tried"))
+        made = decoder_for(copy, [first])
+        with pytest.raises(pytest.fail.Exception):
+            decoder_for(other, [first])
+    assert isinstance(made, SlotDecoder)
+    assert made._lean is not None
+    bank = made.bank(1)
+    slot = bank.take([1, 2, 3, 4], None)
+    assert slot is not None
+    made.fill(bank, [Piece(slot, [1, 2, 3])])
+    (logits,) = made.step(bank, [slot], [[4]])
+    assert torch.allclose(logits[0], twin(torch.tensor([[1, 2, 3, 4]])).logits[0, -1], atol=1e-4)
+
+
+@torch.inference_mode()
+def test_weights_that_lie_one_behind_another_are_not_copied() -> None:
+    model = FAMILIES["llama"]().eval()
+    attention = model.model.layers[0].self_attn
+    apart = attention.q_proj.weight.clone()
+    lean_for(model)
+    assert torch.equal(attention.q_proj.weight, apart)
+    where = attention.q_proj.weight.data_ptr()
+    again = lean_for(model)
+    assert again is not None
+    assert again._blocks[0].qkv.data_ptr() == attention.q_proj.weight.data_ptr() == where
+    three = (attention.q_proj, attention.k_proj, attention.v_proj)
+    assert torch.equal(again._blocks[0].qkv, torch.cat([projection.weight for projection in three]))
 
 
 def test_agreement_is_of_the_likeliest_tokens() -> None:

@@ -90,6 +90,19 @@ def test_a_folded_copy_computes_what_the_adapter_does() -> None:
     assert float((logits(model) - logits(base)).abs().max()) > 0.1
 
 
+def test_a_copys_weights_are_the_base_plus_the_delta_rounded_once_in_one_block() -> None:
+    for dtype in (torch.float32, torch.bfloat16):
+        base = bare().to(dtype)
+        model = moved(base)
+        layers = folded(base, model, "policy").model.layers
+        lora = model.get_base_model().model.layers[1].mlp.up_proj
+        a, b = (part["policy"].weight.double() for part in (lora.lora_A, lora.lora_B))
+        exact = base.model.layers[1].mlp.up_proj.weight.double() + lora.scaling["policy"] * (b @ a)
+        torch.testing.assert_close(layers[1].mlp.up_proj.weight, exact.to(dtype), rtol=1e-6, atol=1e-6)
+        first, last = layers[0].self_attn.q_proj.weight, layers[1].mlp.down_proj.weight
+        assert first.untyped_storage().data_ptr() == last.untyped_storage().data_ptr()
+
+
 def test_x26_folding_many_versions_does_not_drift() -> None:
     """Each copy starts at the base. Merging in place and back changes bfloat16 weights for good."""
     base = bare().to(torch.bfloat16)

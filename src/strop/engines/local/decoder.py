@@ -119,7 +119,6 @@ class SlotDecoder:
         if not _same_kind(self.model, model):
             return None
         made = SlotDecoder(model)
-        made.windows = set(self.windows)
         made._lean = lean_for(model) if self._lean is not None else None
         return made
 
