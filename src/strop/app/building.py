@@ -14,6 +14,7 @@ from strop.rollout.limits import Limits
 from strop.training.batch import AdvantageRule
 
 if TYPE_CHECKING:
+    from strop.engines.local.engine import LocalConfig
     from strop.engines.local.learner import LearnerSettings
     from strop.engines.local.weights import LoraShape
     from strop.engines.vllm.settings import VllmSettings
@@ -58,7 +59,12 @@ def engine(config: RunConfig) -> EmbeddedEngine:
         max_length=config.model.max_length,
         seed=config.training.seed,
     )
-    return local(how) if config.engine.kind == "local" else vllm(how, vllm_settings(config.engine))
+    return opened(how, config.engine)
+
+
+def opened(how: "LocalConfig", engine: EngineConfig) -> EmbeddedEngine:
+    """The engine on a model, with who serves as `engine` says. Raises InputError where that cannot be had."""
+    return local(how) if engine.kind == "local" else vllm(how, vllm_settings(engine))
 
 
 def vllm_settings(config: EngineConfig) -> "VllmSettings":
