@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from strop.errors import EngineError
+from strop.errors import EngineError, ServerLost
 from strop.inference.sampling import Sampled, SamplingParams
 
 SERVER_ERROR = 500
@@ -76,6 +76,34 @@ def sampled(answer: Mapping[str, Any], model: str, name: str, version: int, top_
         top=tuple(tops),
         cached_tokens=int(details.get("cached_tokens") or 0),
     )
+
+
+def joined(chunks: Sequence[Mapping[str, Any]], name: str) -> dict[str, Any]:
+    """The answer that a stream's chunks make up. Raises EngineError for chunks of more than one model.
+
+    ServerLost where one says that the server failed.
+    """
+    failed = [chunk["error"] for chunk in chunks if "error" in chunk]
+    if failed:
+        raise ServerLost(f"vLLM failed while it answered: {failed[0]}")
+    models = {chunk.get("model") for chunk in chunks}
+    if len(models) != 1:
+        raise EngineError(f"{name}: vLLM answered as {len(models)} models in one stream")
+    parts = [chunk["choices"][0] for chunk in chunks if chunk.get("choices")]
+    said = [part["logprobs"] for part in parts if part.get("logprobs")]
+    lists = ("tokens", "token_logprobs", "top_logprobs")
+    choice = {
+        "token_ids": [token for part in parts for token in part.get("token_ids") or ()],
+        "logprobs": {key: [one for part in said for one in part[key] or ()] for key in lists},
+        "finish_reason": parts[-1]["finish_reason"] if parts else None,
+    }
+    return {"model": models.pop(), "choices": [choice]}
+
+
+def pairs(chunk: Mapping[str, Any]) -> list[tuple[int, float]]:
+    """The tokens that a chunk adds, with their log-probs."""
+    said = (chunk.get("choices") or [{}])[0].get("logprobs") or {"tokens": (), "token_logprobs": ()}
+    return [(_token(t), float(lp)) for t, lp in zip(said["tokens"], said["token_logprobs"], strict=True)]
 
 
 def _token(written: str) -> int:

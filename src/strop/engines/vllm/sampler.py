@@ -1,19 +1,21 @@
 """The sampler over HTTP: a request for token ids to vLLM's completions endpoint, and what came back."""
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import Any
+import json
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any, NoReturn
 
 import httpx
 
 from strop.engines.vllm.availability import Availability
-from strop.engines.vllm.completion import SERVER_ERROR, request, sampled
+from strop.engines.vllm.completion import SERVER_ERROR, joined, pairs, request, sampled
 from strop.engines.vllm.loop import BackgroundLoop
 from strop.engines.vllm.roster import Roster, Version
 from strop.errors import InputError, ServerLost, in_one_line
 from strop.inference.sampling import OnToken, Sampled, SamplingParams
 
 CONNECT_S = 10.0
+SHOWN = 300
 
 
 class VllmSampler:
@@ -67,7 +69,8 @@ class VllmSampler:
         session: str | None = None,  # noqa: ARG002 - see the class
         on_token: OnToken | None = None,
     ) -> Sampled:
-        """One completion. Cancelling the await ends the request at the server too.
+        """One completion. Cancelling the await ends the request at the server too; `on_token` is called in
+        the event loop of the caller.
 
         Raises InputError for what cannot be answered, ServerLost where the server is down or was lost before
         it had answered, EngineError for an answer that cannot be right: by another model than the one asked,
@@ -79,14 +82,12 @@ class VllmSampler:
             self._availability.check()
             most = self._max_length - len(prompt_ids)
             body = request(version.remote, prompt_ids, params, self._eos_ids, most)
-            answer = await asyncio.wrap_future(self._loop.submit(self._ask(version, body)))
+            told = None if on_token is None else _in_loop(on_token)
+            answer = await asyncio.wrap_future(self._loop.submit(self._ask(version, body, told)))
         finally:
             self._roster.give_back(version)
         found = sampled(answer, version.remote, version.name, version.version, params.top_logprobs)
         self.answered += 1
-        if on_token is not None:
-            for token, logprob in zip(found.ids, found.logprobs, strict=True):
-                on_token(token, logprob)
         return found
 
     def close(self) -> None:
@@ -94,24 +95,55 @@ class VllmSampler:
         self._loop.submit(self._http.aclose()).result()
         self._loop.close()
 
-    async def _ask(self, version: Version, body: dict[str, Any]) -> dict[str, Any]:
+    async def _ask(self, version: Version, body: dict[str, Any], told: OnToken | None) -> dict[str, Any]:
+        """The answer as vLLM gives it; `told` makes it a stream, and hears of every token."""
+        body = body if told is None else {**body, "stream": True}
         try:
-            answer = await self._http.post(f"{self._url()}/v1/completions", json=body)
+            async with self._http.stream("POST", f"{self._url()}/v1/completions", json=body) as answer:
+                if answer.status_code != httpx.codes.OK:
+                    await answer.aread()
+                    self._refused(version, answer)
+                if told is None:
+                    found: dict[str, Any] = json.loads(await answer.aread())
+                    return found
+                return joined([chunk async for chunk in _chunks(answer, told)], version.name)
         except httpx.TransportError as error:
             self._availability.doubt(f"it did not answer: {in_one_line(error)}")
             raise ServerLost(f"vLLM was lost while it answered: {in_one_line(error)}") from error
+
+    def _refused(self, version: Version, answer: httpx.Response) -> NoReturn:
+        """Raise what an answer means that is none."""
+        said = f"{answer.status_code} {answer.text[:SHOWN]}"
         if answer.status_code >= SERVER_ERROR:
             self._availability.doubt(f"it answered {answer.status_code}")
-            raise ServerLost(f"vLLM failed while it answered: {answer.status_code} {answer.text[:200]}")
+            raise ServerLost(f"vLLM failed while it answered: {said}")
         if answer.status_code == httpx.codes.NOT_FOUND:
             why = f"it no longer knows {version.remote}, which it was given"
             self._availability.down(why)
             self._forgotten(why)
             raise ServerLost(f"vLLM failed while it answered: {why}")
-        if answer.status_code != httpx.codes.OK:
-            raise InputError(f"vLLM refused the request: {answer.status_code} {answer.text[:300]}")
-        found: dict[str, Any] = answer.json()
-        return found
+        raise InputError(f"vLLM refused the request: {said}")
+
+
+async def _chunks(answer: httpx.Response, told: OnToken) -> AsyncIterator[dict[str, Any]]:
+    async for line in answer.aiter_lines():
+        data = line.removeprefix("data: ")
+        if line.startswith("data: ") and data != "[DONE]":
+            chunk: dict[str, Any] = json.loads(data)
+            for token, logprob in pairs(chunk):
+                told(token, logprob)
+            yield chunk
+
+
+def _in_loop(on_token: OnToken) -> OnToken:
+    """`on_token`, to be called from another thread."""
+    loop = asyncio.get_running_loop()
+
+    def told(token: int, logprob: float) -> None:
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(on_token, token, logprob)
+
+    return told
 
 
 def _check(prompt: Sequence[int], params: SamplingParams, max_length: int) -> None:
