@@ -110,7 +110,9 @@ def test_serve(app: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, tmp_path: 
     assert main(["serve", "--adapter", f"mine={tmp_path}", "--port", "0"]) == 0
     asked = app.calls[0][1]
     assert (asked["model"], asked["adapters"], asked["host"]) == ("smollm2", {"mine": tmp_path}, "127.0.0.1")
-    assert (asked["port"], asked["api_key"]) == (0, "secret")
+    assert (asked["port"], asked["api_key"], asked["serving"].kind) == (0, "secret", "local")
+    assert main(["serve", "--engine", "vllm", "--engine-url", "http://box:8000"]) == 0
+    assert (app.calls[1][1]["serving"].kind, app.calls[1][1]["serving"].url) == ("vllm", "http://box:8000")
 
 
 def test_serve_says_where_it_is_ready(app: SimpleNamespace, capsys: pytest.CaptureFixture[str]) -> None:
@@ -125,6 +127,8 @@ def test_serve_says_where_it_is_ready(app: SimpleNamespace, capsys: pytest.Captu
         (["--adapter", "mine"], "must have the form NAME=PATH"),
         (["--adapter", "mine=/absent/folder"], "no such folder"),
         (["--host", "0.0.0.0"], "put a key into STROP_API_KEY"),
+        (["--engine-url", "http://box:8000"], "are for --engine vllm; add that"),
+        (["--engine", "vllm", "--engine-url", "box"], "must be an address such as http://host:8000"),
     ],
 )
 def test_serve_refuses(

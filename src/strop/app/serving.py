@@ -4,9 +4,11 @@ import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from strop.app import building
 from strop.app.guarding import GuardServing, guarding
+from strop.config.engine import EngineConfig
 from strop.config.run import Device, Dtype
-from strop.engines.opening import local, prepare
+from strop.engines.opening import prepare
 from strop.errors import InputError
 
 
@@ -23,11 +25,13 @@ def serve(
     guard: GuardServing | None = None,
     dtype: Dtype = "auto",
     device: Device = "auto",
+    serving: EngineConfig | None = None,
 ) -> None:
     """Serve until interrupted; `ready(base_url)` is called once requests are answered.
 
     "policy" answers with the adapter `policy`, or the bare model; each adapter has its own name. `guard`
     grades with policy against `reference` (None: the bare model). `api_key` None: no key is asked for.
+    `serving` says who answers behind the gateway (None: this process).
     Raises InputError for a port in use and a guard without a policy, ModelError for what cannot be loaded.
     """
     if guard is not None and policy is None:
@@ -45,7 +49,7 @@ def serve(
         port=port,
         api_key=api_key,
     )
-    engine = local(config)
+    engine = building.opened(config, serving or EngineConfig())
     try:
         if guard is not None:
             engine.gateway.guard(guarding(guard, engine))

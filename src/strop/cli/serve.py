@@ -12,6 +12,7 @@ from strop.errors import InputError
 
 if TYPE_CHECKING:
     from strop.app.guarding import GuardServing
+    from strop.config.engine import EngineConfig
 
 
 GuardFile = Annotated[
@@ -25,6 +26,13 @@ GuardAction = Annotated[
 GuardTimeout = Annotated[
     float, typer.Option(min=0.0, help="Seconds a low call waits before it is answered as held.")
 ]
+EngineName = Annotated[
+    Literal["local", "vllm"], typer.Option(help="Who answers: this process, or a vLLM server behind it.")
+]
+EnginePython = Annotated[
+    Path | None, typer.Option(help="Python that has vLLM, to start a server; default: the one of strop.")
+]
+EngineUrl = Annotated[str | None, typer.Option(help="A running vLLM server, instead of starting one.")]
 ApprovalKeyEnv = Annotated[
     str, typer.Option(help="Variable that holds the key of whoever approves; unset: one is made and shown.")
 ]
@@ -50,6 +58,9 @@ def run(
     reference: Annotated[
         Path | None, typer.Option(help="LoRA adapter a guard grades against; default: the bare model.")
     ] = None,
+    engine: EngineName = "local",
+    engine_python: EnginePython = None,
+    engine_url: EngineUrl = None,
     guard: GuardFile = None,
     guard_action: GuardAction = "hold",
     guard_timeout: GuardTimeout = 60.0,
@@ -64,6 +75,7 @@ def run(
     from strop import app
     from strop.cli.output import emit
 
+    serving = _serving(engine, engine_python, engine_url)
     watch = _watch(guard, guard_action, guard_timeout, approval_key_env) if guard else None
 
     def ready(base_url: str) -> None:
@@ -82,7 +94,21 @@ def run(
         policy=policy,
         reference=reference,
         guard=watch,
+        serving=serving,
     )
+
+
+def _serving(kind: Literal["local", "vllm"], python: Path | None, url: str | None) -> "EngineConfig":
+    if kind == "local" and (python or url):
+        raise InputError("--engine-python and --engine-url are for --engine vllm; add that")
+    from pydantic import ValidationError
+
+    from strop.config.engine import EngineConfig
+
+    try:
+        return EngineConfig(kind=kind, python=python, url=url)
+    except ValidationError as error:
+        raise InputError(f"--engine-url {url}: must be an address such as http://host:8000") from error
 
 
 def _watch(file: Path, action: Literal["hold", "mark"], timeout_s: float, key_env: str) -> "GuardServing":
