@@ -300,6 +300,15 @@ def test_a_refused_adapter_leaves_what_is_served_alone(
     assert bench.ask().model == "policy@1"
 
 
+def test_a_supervisor_that_fails_is_told_to_whoever_waits(open_bench: Open) -> None:
+    bench = open_bench()
+    bench.publish(0, 0.5)
+    bench.serving._supervisor._chores = lambda: 1 / 0
+    until(lambda: bench.serving._availability.given_up is not None)
+    with pytest.raises(EngineError, match="nobody looks after vLLM any more: division by zero"):
+        bench.serving.wait()
+
+
 def test_closing_ends_the_server_and_leaves_nothing(open_bench: Open) -> None:
     bench = open_bench()
     bench.publish(0, 0.5)

@@ -11,19 +11,19 @@ from strop.inference.sampling import SamplingParams
 
 TOP = 20
 LOAD_S = 300.0
-ASK_S = 10.0
+HEALTH_S = 2.0
 
 
 class Control:
     """Synchronous, any thread. A server that does not answer raises ServerLost."""
 
     def __init__(self) -> None:
-        self._http = httpx.Client(trust_env=False, timeout=ASK_S)
+        self._http = httpx.Client(trust_env=False, timeout=LOAD_S)
 
     def health(self, url: str) -> int | None:
         """Status of /health; None where nothing answers in time."""
         try:
-            return self._http.get(f"{url}/health").status_code
+            return self._http.get(f"{url}/health", timeout=HEALTH_S).status_code
         except httpx.TransportError:
             return None
 
@@ -68,7 +68,7 @@ class Control:
 
     def _ask(self, method: str, url: str, body: dict[str, Any] | None = None) -> httpx.Response:
         try:
-            return self._http.request(method, url, json=body, timeout=LOAD_S)
+            return self._http.request(method, url, json=body)
         except httpx.TransportError as error:
             raise ServerLost(f"vLLM at {url} does not answer: {in_one_line(error)}") from error
 

@@ -70,6 +70,12 @@ class Supervisor:
         self._server.stop()
 
     def _run(self) -> None:
+        try:
+            self._look_after()
+        except Exception as crash:  # noqa: BLE001 - the thread's boundary: whoever waits is told
+            self._availability.give_up(f"nobody looks after vLLM any more: {in_one_line(crash)}")
+
+    def _look_after(self) -> None:
         cause = self._brought_up()
         if cause is not None:
             # What never came up will not come up again: its Python, its arguments or the memory do not fit.
