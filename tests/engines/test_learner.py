@@ -94,6 +94,19 @@ def test_t37_the_update_does_not_depend_on_packs_or_calls(name: LossName) -> Non
     assert moved[1][3] == pytest.approx(moved[0][3], rel=1e-4)
 
 
+def test_t10_a_reply_of_one_token_is_trained() -> None:
+    """A lone end of turn; d loss / d log-prob of it is minus its advantage, on policy."""
+    own = learner(max_grad_norm=1e9)
+    row = make_row([*STEM, 2], [0] * 6 + [1])
+    own.accumulate(sampled_now(own, [row]), [0.7])
+    got = gradient(own)
+    fresh = learner()
+    logp = torch.log_softmax(transformers_logits(fresh.model, row.ids.tolist()), -1)[5, 2]
+    (-0.7 * logp).backward()
+    assert got.abs().max() > 1e-4
+    torch.testing.assert_close(got, gradient(fresh), rtol=1e-3, atol=1e-6)
+
+
 def off_policy_rows(own: Learner) -> list[Row]:
     """Rows of a sampler that the policy has moved away from, each token by its own distance."""
     rng = np.random.default_rng(0)

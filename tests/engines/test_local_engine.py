@@ -103,7 +103,9 @@ def test_an_agent_is_answered_by_the_policy(start: Open) -> None:
     np.testing.assert_allclose(engine.logprobs([row], "policy")[0], call.turn.logprobs, atol=1e-4)
 
 
-def test_the_probe_finds_an_adapter_that_is_not_served(start: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_t22_the_probe_finds_an_adapter_that_is_not_served(
+    start: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The bare base in place of a policy far from it: the old version goes on serving, and alone."""
     engine = start()
     before = draw(engine)

@@ -270,7 +270,7 @@ def test_tokens_are_told_as_they_come(sampler: LocalSampler) -> None:
     assert [len(top) for top in got.top] == [3] * 6
 
 
-def test_aliases_move_and_a_retired_model_answers_what_is_in_flight(sampler: LocalSampler) -> None:
+def test_x27_aliases_move_and_a_retired_model_answers_what_is_in_flight(sampler: LocalSampler) -> None:
     sampler.serve("m@2", 2, make(seed=9), eos_ids=frozenset(), decode=text)
     assert sampler.models() == ["m@1", "m@2", "policy"]
 
@@ -293,6 +293,30 @@ def test_aliases_move_and_a_retired_model_answers_what_is_in_flight(sampler: Loc
     old, new = asyncio.run(ask())
     assert (old.version, len(old.ids), new.version) == (1, 100, 2)
     assert sampler.models() == ["m@2", "policy"]
+
+
+def test_t23_what_one_version_has_read_is_no_cache_of_the_next(sampler: LocalSampler) -> None:
+    """The same prompt, session by session, before and after the alias moves."""
+    twin, ids = make(seed=9), prompt(40, seed=2)
+    sampler.serve("m@2", 2, make(seed=9), eos_ids=frozenset(), decode=text)
+
+    async def both(cohort: str) -> list[Sampled]:
+        names = [f"{cohort}/0", f"{cohort}/1"]
+        sampler.open(names)
+        params = SamplingParams(max_tokens=4, seed=1)
+        made = await together(*(sampler.sample(ids, params, model="policy", session=name) for name in names))
+        for name in names:
+            sampler.shut(name)
+        return made
+
+    old = asyncio.run(both("old"))
+    sampler.route("policy", "m@2")
+    sampler.retire("m@1")
+    new = asyncio.run(both("new"))
+    assert [got.cached_tokens for got in old] == [got.cached_tokens for got in new] == [0, 39]
+    for got in new:
+        fresh = full_logprobs(twin, ids + list(got.ids), 4)
+        torch.testing.assert_close(torch.tensor(got.logprobs), fresh, atol=1e-4, rtol=0)
 
 
 def test_a_retired_model_is_let_go(sampler: LocalSampler) -> None:

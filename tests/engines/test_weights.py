@@ -218,7 +218,7 @@ def test_a_reference_of_another_shape_or_scale_is_refused(tmp_path: Path) -> Non
         assert str(folder) in one_line(error)
 
 
-def test_adapters_that_do_not_fit_are_refused_in_one_line(tmp_path: Path) -> None:
+def test_t24_adapters_that_do_not_fit_are_refused_in_one_line(tmp_path: Path) -> None:
     broken = saved(tmp_path / "broken")
     (broken / "adapter_model.safetensors").write_bytes(b"no tensors")
     text = saved(tmp_path / "text")
@@ -255,7 +255,7 @@ def test_adapters_that_do_not_fit_are_refused_in_one_line(tmp_path: Path) -> Non
         (["q_proj", "embed_tokens"], r"\[lora\] targets: model.embed_tokens cannot carry"),
     ],
 )
-def test_targets_that_cannot_be_trained(targets: list[str], said: str) -> None:
+def test_t19_targets_that_cannot_be_trained(targets: list[str], said: str) -> None:
     with pytest.raises(ModelError, match=said) as error:
         adapted(bare(), LoraShape(targets=targets), None, seed=0)
     one_line(error)

@@ -52,6 +52,26 @@ def test_a_call_cut_off_and_reasoning():
     assert codes('<tool_call>{"name": 3}</tool_call>')[11:22] == "p" * 11
 
 
+def test_t05_reasoning_that_the_prompt_began_ends_with_its_tag():
+    """The generation prompt ended in <think>, so the reply holds the end alone."""
+    said = "2+2 equals 4.\n</think>\n\nThe answer is 4."
+    assert marked(said, "2+2 equals 4.\n", "r")
+    assert marked(said, "</think>", "t")
+    assert marked(said, "\n\nThe answer is 4.", "p")
+    assert marked(f"so </think>{CALL}", "so ", "r")
+    assert marked(f"so </think>{CALL}", "refund", "n")
+    assert codes("</think>a") == "t" * 8 + "p"
+    assert codes("a</think>b<think>c</think>") == "r" + "t" * 8 + "p" + "t" * 7 + "r" + "t" * 8
+
+
+def test_t05_a_tag_inside_a_call_or_after_reasoning_of_its_own_begins_nothing():
+    inside = '<tool_call>{"name": "say", "arguments": {"text": "</think>"}}</tool_call>'
+    assert marked(inside, "say", "n")
+    assert marked(f"Hm. {inside}", "Hm. ", "p")
+    assert codes("a<think>b</think>") == "p" + "t" * 7 + "r" + "t" * 8
+    assert codes("<think>b</think>c</think>d")[16:] == "p" * 10
+
+
 def test_every_character_has_one_kind_however_the_text_is_cut():
     for end in range(len(CALL) + 1):
         assert len(text_kinds(CALL[:end])) == end

@@ -223,6 +223,26 @@ def test_t04_stripped_reasoning_forks_and_trains_each_token_once() -> None:
     assert "R1" not in made.tokenizer.decode(again)
 
 
+@pytest.mark.parametrize("strips", [False, True])
+def test_t05_reasoning_that_the_prompt_began_is_kept_or_forks(strips: bool) -> None:
+    """The generation prompt ends in <think>: the reply holds its end alone, and no beginning is made up."""
+    begins = "{% if add_generation_prompt %}{{ '<think>\\n' }}{% endif %}"
+    made = chat((THINKER if strips else CHATML) + begins)
+    prompt = made.prompt([user("2+2?")])
+    assert made.tokenizer.decode(prompt).endswith("<think>\n")
+    reply = "2+2 equals 4.\n</think>\n\nThe answer is 4."
+    sampled = [*made.tokenizer.encode(reply, special=False), 1]
+    assert made.parse(reply) == Reply(content=reply)
+    longer = [user("2+2?"), said(reply), user("Sure?")]
+    after = made.extend([*prompt, *sampled], longer, 2)
+    again = made.prompt(longer) if after is None else after
+    assert (after is None) == strips
+    answer = made.tokenizer.encode("yes", special=False)
+    found = rows("t", [turn(prompt, sampled), turn(again, answer)])
+    assert [token for row in found for token in row.ids[row.mask]] == [*sampled, *answer]
+    assert made.tokenizer.decode(again).count("</think>") == (0 if strips else 1)
+
+
 def test_t04_a_tag_that_the_user_writes_hides_nothing() -> None:
     """The same conversation under a template that keeps all reasoning, and one that shows none."""
     messages = [user("what is </think>?"), said("<think>R</think>A"), user("so?")]
@@ -445,7 +465,7 @@ def test_reading_good_replies(sampled: str, read: Reply) -> None:
          Reply(content=f"{CALL}<tool_call>oops</tool_call>", problem=BROKEN)),
     ],
 )  # fmt: skip
-def test_reading_broken_replies(sampled: str, read: Reply) -> None:
+def test_t15_reading_broken_replies(sampled: str, read: Reply) -> None:
     assert chat().parse(sampled, [LOOKUP]) == read
 
 

@@ -48,6 +48,25 @@ def test_sampling_parameters_reach_the_sampler(bench, run):
     assert (params.temperature, params.top_p, params.max_tokens, params.seed) == (0.25, 0.5, 7, 42)
 
 
+def test_t13_a_call_of_an_earlier_turn_is_shown_again(bench, run, lookup):
+    """In a conversation that nothing was sampled of: plain messages, as agents keep them."""
+    seen = []
+    made = bench(answer=lambda prompt: seen.append(prompt) or "done")
+    function = {"name": "lookup", "arguments": '{"order": "A17"}'}
+    past = [
+        *HELLO,
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [{"id": "c", "type": "function", "function": function}],
+        },
+        {"role": "tool", "tool_call_id": "c", "content": "lost"},
+    ]
+    run(made.client().chat.completions.create(model="scripted", messages=past, tools=[lookup]))
+    assert "A17" in seen[0]
+    assert seen[0].index("A17") < seen[0].index("lost")
+
+
 def test_tool_calls(bench, run, lookup):
     made = bench('Let me see.\n<tool_call>{"name": "lookup", "arguments": {"order": "A1"}}</tool_call>')
     client = made.client()

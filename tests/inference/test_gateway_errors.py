@@ -168,7 +168,7 @@ def test_a_lost_server_is_told_and_the_session_remembers(bench, run, stream):
 
 
 @pytest.mark.parametrize("logprobs", [(), (-0.5,) * 2, (0.1,) * 3, (float("nan"),) * 3])
-def test_a_sampler_that_breaks_its_word_is_an_error_and_never_padded(bench, run, monkeypatch, logprobs):
+def test_t03_t08_a_sampler_that_breaks_its_word_is_an_error(bench, run, monkeypatch, logprobs):
     made = bench("ok")
     honest = made.sampler.sample
 

@@ -7,6 +7,8 @@ import openai
 import pytest
 from gateway_bench import KEY
 
+from strop.inference.scripted import ByteTokenizer
+
 HELLO = [{"role": "user", "content": "hello"}]
 
 
@@ -53,6 +55,17 @@ def test_tool_call_text_is_never_streamed_as_content(bench, run, lookup):
     assert chunks[-1].choices[0].finish_reason == "tool_calls"
     (recorded,) = made.gateway.take("s")
     assert recorded.reply["tool_calls"][0]["id"] == call.id
+
+
+def test_t07_a_stream_of_a_call_is_recorded_with_every_token(bench, run, lookup):
+    """Also those of the call that no chunk holds as text; the usage counts them all."""
+    text = '<tool_call>{"name": "lookup", "arguments": {"order": "A1"}}</tool_call>'
+    made = bench(text)
+    chunks = run(chunks_of(made.session(), tools=[lookup], stream_options={"include_usage": True}))
+    (recorded,) = made.gateway.take("s")
+    sampled = recorded.turn.sampled_ids
+    assert ByteTokenizer().decode(sampled) == text
+    assert chunks[-1].usage.completion_tokens == len(sampled) == len(recorded.turn.logprobs)
 
 
 def test_text_that_only_begins_like_a_call_is_content(bench, run, lookup):

@@ -109,7 +109,7 @@ def test_scores_land_on_their_trajectories_in_any_order(words: tuple[str, ...]) 
     assert (verdict.reliability, verdict.noise, verdict.method) == (None, None, "listwise mean")
 
 
-def test_the_second_call_shows_the_reverse_and_agreement_is_reliability() -> None:
+def test_x47_the_second_call_shows_the_reverse_and_agreement_is_reliability() -> None:
     asked = Asked(honest)
     verdict = one(asked, group("good", "bad", "fair"), JudgeSettings())
     first, second = map(words_of, asked.requests)
@@ -166,7 +166,7 @@ def test_what_was_unscored_before_is_not_judged() -> None:
     ]  # fmt: skip
 
 
-def test_a_bad_reply_is_asked_again_with_its_defect_named() -> None:
+def test_x45_a_bad_reply_is_asked_again_with_its_defect_named() -> None:
     def one_missing(request: Request) -> str:
         return re.sub(r", \{[^{}]*\}\]", "]", honest(request))
 

@@ -170,7 +170,7 @@ def test_an_unknown_price_says_unknown() -> None:
     assert ask(status(422), settings=settings).cost.money is None
 
 
-def test_a_server_that_never_answers_is_a_timeout_and_not_asked_again() -> None:
+def test_x51_a_server_that_never_answers_is_a_timeout_and_not_asked_again() -> None:
     server = Server(hangs)
     answer = virtual_time.run(endpoint(server, replace(SETTINGS, timeout_s=20))(ASKED))
     assert (answer.failure, answer.detail) == (Failure.TIMEOUT, "no answer within 20 s")

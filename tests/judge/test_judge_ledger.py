@@ -17,7 +17,7 @@ def verdict(failure: Failure | None = None, *replies: Reply, flags: tuple[str, .
     return Verdict(scores=scores, failure=failure, flags=flags, replies=replies, cost=cost)
 
 
-def test_bills_add_up() -> None:
+def test_x48_bills_add_up() -> None:
     ledger = Ledger()
     ledger.bill(
         Cost(tokens_in=100, tokens_cached=40, tokens_out=20, money=0.25, seconds=1.5, calls=1),

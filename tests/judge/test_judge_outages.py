@@ -59,7 +59,7 @@ def test_what_passes_is_repeated_and_paid_once(script: Script, reason: str) -> N
     assert answer.cost.seconds == pytest.approx(first + second)
 
 
-def test_patience_ends_after_its_seconds() -> None:
+def test_x50_patience_ends_after_its_seconds() -> None:
     server, time = Server(good, status(503, "overloaded")), Time()
     judge = endpoint(server, time=time)
 

@@ -82,7 +82,7 @@ def test_learn_names_messages(learn: Sequence[int], expected: list[str]) -> None
     ("messages", "learn"),
     [(CONVERSATION, [0, 1, 3]), (CONVERSATION, []), (CONVERSATION[:2], None)],
 )
-def test_nothing_to_learn_is_refused(messages: list[Message], learn: list[int] | None) -> None:
+def test_t13_nothing_to_learn_is_refused(messages: list[Message], learn: list[int] | None) -> None:
     with pytest.raises(InputError, match="demonstration d: no assistant message to learn from"):
         demonstration_rows("d", messages, (), chat(), learn)
 

@@ -238,7 +238,7 @@ BOUNDARIES = [
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("when", [0, 2])
 @pytest.mark.parametrize("boundary", BOUNDARIES)
-def test_killed_anywhere_it_resumes_to_the_same_end(
+def test_x52_killed_anywhere_it_resumes_to_the_same_end(
     tmp_path: Path,
     uninterrupted: End,
     boundary: str,

@@ -44,6 +44,15 @@ def test_drift_forks_and_drops_no_sampled_token() -> None:
     ]
 
 
+def test_t02_the_same_text_in_other_ids_forks() -> None:
+    """Both pairs spell one word in Qwen's vocabulary: what was sampled is trained, the other pair is not."""
+    found = rows("t", [turn([1, 2], [53122, 316]), turn([1, 2, 393, 30002, 5], [7])])
+    assert shape(found) == [
+        ([1, 2, 53122, 316], [0, 0, 1, 1]),
+        ([1, 2, 393, 30002, 5, 7], [0, 0, 0, 0, 0, 1]),
+    ]
+
+
 def test_reasoning_stripped_by_the_template_gives_three_rows_and_eleven_trained_tokens() -> None:
     found = rows(
         "t",
@@ -75,11 +84,11 @@ def test_prompt_that_truncates_a_sampled_reply_forks() -> None:
     ]
 
 
-def test_a_reply_of_one_token_is_trained() -> None:
+def test_t10_a_reply_of_one_token_is_trained() -> None:
     assert shape(rows("t", [turn([1], [2])])) == [([1, 2], [0, 1])]
 
 
-def test_trained_count_is_the_sum_of_the_mask_not_its_span() -> None:
+def test_t14_trained_count_is_the_sum_of_the_mask_not_its_span() -> None:
     (row,) = rows("t", [turn([1, 1, 1], [5, 5, 5, 5]), turn([1, 1, 1, 5, 5, 5, 5, 2, 2, 2], [6] * 5)])
     trained = np.flatnonzero(row.mask)
     assert trained[-1] - trained[0] + 1 == 12
@@ -131,7 +140,7 @@ GOOD = turn([1], [2, 3])
         (replace(GOOD, temperature=-1.0), "temperature"),
     ],
 )
-def test_a_turn_that_cannot_be_trained_is_refused(bad: Turn, line: str) -> None:
+def test_t08_a_turn_that_cannot_be_trained_is_refused(bad: Turn, line: str) -> None:
     with pytest.raises(InputError, match=f"turn for message 1: .*{line}"):
         rows("t", [GOOD, bad])
 

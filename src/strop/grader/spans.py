@@ -10,6 +10,9 @@ Kind = Literal["reasoning", "prose", "tool_name", "tool_arguments", "template"]
 Decode = Callable[[Sequence[int]], str]
 
 _BLOCK = re.compile(r"<(think|tool_call)>(.*?)(</\1>|\Z)", re.DOTALL)
+_THINK_END = "</think>"
+_BEGUN = re.compile(r"((?:(?!<think>|<tool_call>).)*?)</think>", re.DOTALL)
+"""Reasoning whose beginning stood in the prompt. A draft of a call ends it: its tags may be arguments."""
 _SPACE = re.compile(r"\s*")
 _JSON = json.JSONDecoder()
 
@@ -41,10 +44,14 @@ def text_kinds(text: str) -> list[Kind]:
 
     Inside a call the value of "name" (without quotes) is tool_name, the value of "arguments" is
     tool_arguments, and braces, keys and tags are template. From where a call stops being JSON its
-    text is prose. `<think>` blocks are reasoning. All else is prose.
+    text is prose. `<think>` blocks are reasoning, and so is what stands before the end of one that the
+    prompt began. All else is prose.
     """
     kinds: list[Kind] = ["prose"] * len(text)
-    for block in _BLOCK.finditer(text):
+    begun = _BEGUN.match(text)
+    if begun:
+        kinds[: begun.end()] = ["reasoning"] * begun.end(1) + ["template"] * len(_THINK_END)
+    for block in _BLOCK.finditer(text, begun.end() if begun else 0):
         kinds[block.start() : block.end()] = ["template"] * (block.end() - block.start())
         start, end = block.span(2)
         if block.group(1) == "think":
