@@ -1,5 +1,6 @@
 """How a vLLM server is started."""
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -27,7 +28,7 @@ def ground(device: str = "cpu") -> Ground:
 def test_the_server_is_told_what_the_learner_has() -> None:
     line = command(VllmSettings(python=Path("py")), ground(), 1234)
     assert line[:3] == ["py", "-m", "vllm.entrypoints.openai.api_server"]
-    given = dict(zip(line, line[1:], strict=False))
+    given = dict(pairwise(line))
     assert (given["--model"], given["--dtype"], given["--max-model-len"]) == ("model", "bfloat16", "99")
     assert (given["--max-num-seqs"], given["--max-lora-rank"], given["--port"]) == ("7", "32", "1234")
     assert given["--host"] == "127.0.0.1"
@@ -35,7 +36,7 @@ def test_the_server_is_told_what_the_learner_has() -> None:
 
 def test_log_probs_are_of_what_is_drawn_from() -> None:
     line = command(VllmSettings(), ground(), 1)
-    given = dict(zip(line, line[1:], strict=False))
+    given = dict(pairwise(line))
     assert given["--logprobs-mode"] == "processed_logprobs"
     assert given["--generation-config"] == "vllm"
 
