@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from strop.app.building import plain_engine
-from strop.app.grouping import grouped
 from strop.demo.desk import desk_scenario, open_desk
 from strop.demo.orders import OrderScenario
 from strop.demo.step_values import Completions, step_values
@@ -16,6 +15,7 @@ from strop.inference.client import close_connections
 from strop.rollout.runner import RolloutPlan, collect
 from strop.rollout.tool_agent import environment_attempts
 from strop.trajectory import codec
+from strop.trajectory.grouping import grouped
 from strop.trajectory.lines import read_objects, write_objects
 from strop.trajectory.model import Trajectory
 from studies.order_desk.setting import Setting

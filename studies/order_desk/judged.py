@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from strop import app
-from strop.app.grouping import grouped
 from strop.demo.clerk import Habits, demonstrate
 from strop.demo.orders import STATUSES, by_id
 from strop.judge.verdict import Verdict
 from strop.seeds import generator
 from strop.trajectory import codec
 from strop.trajectory.atomic import replacing
+from strop.trajectory.grouping import grouped
 from strop.trajectory.lines import read_objects
 from strop.trajectory.model import Trajectory
 

@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from strop.app.grouping import grouped
 from strop.app.progress import OnProgress, silent
 from strop.grader.grade import Graded
 from strop.seeds import generator
 from strop.stats.intervals import cluster_mean
 from strop.trajectory import codec
+from strop.trajectory.grouping import grouped
 from strop.trajectory.lines import write_objects
 from studies.order_desk import grades, judged, values
 from studies.order_desk.attempts import Actor, attempted, valued

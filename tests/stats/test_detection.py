@@ -1,4 +1,4 @@
-"""AUROC and average precision against scikit-learn and brute force; localisation against hand counts."""
+"""AUROC and average precision against scikit-learn and brute force."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from hypothesis.extra.numpy import arrays
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from strop.errors import InputError
-from strop.stats.detection import auprc, auprc_estimate, auroc, auroc_estimate, localisation
+from strop.stats.detection import auprc, auroc, auroc_estimate
 
 labelled = st.integers(1, 30).flatmap(
     lambda n: st.tuples(
@@ -98,8 +98,6 @@ def test_estimates_carry_counts_and_the_plain_value() -> None:
     labels, scores = [1, 0, 1, 0, 1, 0], [3, 1, 2, 2.5, 0.5, 0]
     found = auroc_estimate(labels, scores, ["a", "a", "b", "b", "c", "c"], rng())
     assert (found.estimate, found.n, found.clusters) == (auroc(labels, scores), 6, 3)
-    precision = auprc_estimate(labels, scores, ["a", "a", "b", "b", "c", "c"], rng())
-    assert (precision.estimate, precision.n, precision.clusters) == (auprc(labels, scores), 6, 3)
 
 
 def test_perfect_separation_is_not_reported_as_certain() -> None:
@@ -119,23 +117,3 @@ def test_one_class_only_is_no_number(labels: list[int]) -> None:
 def test_estimates_refuse_clusters_of_another_length() -> None:
     with pytest.raises(InputError, match="2 labels but 1 clusters"):
         auroc_estimate([1, 0], [1, 0], ["a"], rng())
-
-
-def test_localisation_beside_a_blind_guess() -> None:
-    found = localisation([1, 0, 0.5, 1], [2, 4, 4, 1], ["a", "b", "c", "d"], rng())
-    assert found.hit_rate.estimate == 2.5 / 4
-    assert (found.hit_rate.n, found.hit_rate.clusters) == (4, 4)
-    assert found.chance == (1 / 2 + 1 / 4 + 1 / 4 + 1) / 4
-
-
-def test_localisation_of_nothing_has_neither_number() -> None:
-    found = localisation([], [], [], rng())
-    assert (found.hit_rate.estimate, found.chance) == (None, None)
-
-
-@pytest.mark.parametrize(
-    ("hits", "lengths", "line"), [([1], [0], "without steps"), ([1], [1, 2], "1 hits but 2")]
-)
-def test_localisation_refuses_impossible_lengths(hits: list[float], lengths: list[int], line: str) -> None:
-    with pytest.raises(InputError, match=line):
-        localisation(hits, lengths, ["a"], rng())

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from strop.app.grouping import grouped
 from strop.app.stage import BEFORE, Rollout, Stage, collected, judged_or_stopped, members
 from strop.audit.truth import heldout
 from strop.audit.versus import Match, match, revealed, win_rate
@@ -14,6 +13,7 @@ from strop.seeds import generator
 from strop.stats.intervals import Estimate, undefined
 from strop.store import checkpoints
 from strop.training.choice import best, chosen_by, value, without_gain
+from strop.trajectory.grouping import grouped
 from strop.trajectory.model import Trajectory
 
 SCHEMA = 1

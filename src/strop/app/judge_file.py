@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from strop.app.building import plain_engine
-from strop.app.grouping import grouped
 from strop.app.judging import (
     Bench,
     cache_of,
@@ -30,6 +29,8 @@ from strop.judge.forecast import forecast
 from strop.seeds import generator
 from strop.stats.intervals import Estimate, cluster_mean
 from strop.trajectory import codec
+from strop.trajectory.atomic import check_place
+from strop.trajectory.grouping import grouped
 from strop.trajectory.lines import write_objects
 from strop.trajectory.model import Group
 
@@ -106,6 +107,13 @@ def read_groups(file: Path) -> list[Group]:
     groups = grouped(codec.read(file))
     if not groups:
         raise InputError(f"{file}: nothing to judge: the file holds no trajectory")
+    for group in groups:
+        ids = Counter(trajectory.trajectory_id for trajectory in group.trajectories)
+        twice = next((name for name, count in ids.items() if count > 1), None)
+        if twice is not None:
+            raise InputError(
+                f"{file}: group {group.group_id!r} holds trajectory_id {twice!r} twice; make them differ"
+            )
     return groups
 
 
@@ -114,6 +122,7 @@ def _check_out(job: JudgeJob) -> None:
     if job.out.is_dir() or (job.out.exists() and job.out.samefile(job.file)):
         what = "a folder" if job.out.is_dir() else "the file that is judged"
         raise InputError(f"--out {job.out}: is {what}; give another file")
+    check_place(job.out)
 
 
 @contextmanager

@@ -12,17 +12,17 @@ from pathlib import Path
 from typing import Any
 
 from strop.app import building, evaluation
-from strop.app.grouping import grouped
 from strop.app.judging import Bench, bench, shipped
 from strop.app.progress import OnProgress, silent
 from strop.app.sources import source
 from strop.app.stage import AFTER, BEFORE, JUDGED, Rollout, Stage, collected, judged_or_stopped, members
 from strop.app.steps import Steps
+from strop.audit import records
 from strop.audit.cost import counts, seconds_by_stage
 from strop.audit.curve import curve
 from strop.audit.summary import Evidence, audit
 from strop.config import RunConfig, dump, judge_from_environment, load, load_judge
-from strop.grader.codec import from_json, to_json
+from strop.grader.codec import to_json
 from strop.grader.grade import grade
 from strop.inference.client import close_connections
 from strop.judge.verdict import Verdict
@@ -32,6 +32,7 @@ from strop.store.run import Run
 from strop.training.loop import TrainPlan, part
 from strop.training.loop import train as train_steps
 from strop.training.progress import Progress
+from strop.trajectory.grouping import grouped
 from strop.trajectory.model import Group
 
 
@@ -234,8 +235,8 @@ def _evidence(run: Run) -> Evidence:
         before=list(run.read_trajectories(BEFORE)) if BEFORE in have else [],
         after=list(run.read_trajectories(AFTER)) if AFTER in have else [],
         judged=grouped(judged),
-        verdicts=[Verdict.from_json(v) for v in run.read_verdicts(JUDGED)] if judged else [],
-        graded=[from_json(g) for g in run.read_grades(BEFORE)] if BEFORE in run.parts("grades") else [],
+        verdicts=records.verdicts(run, JUDGED) if judged else [],
+        graded=records.grades(run, BEFORE),
     )
 
 

@@ -4,12 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from strop.audit import records
 from strop.audit.cost import counts, judge_cost, seconds_by_stage
-from strop.grader.codec import from_json
 from strop.grader.grade import Graded, StepGrade
 from strop.judge.verdict import Verdict
 from strop.report.chat import Utterance, conversation, shared_opening
 from strop.store.run import Run
+from strop.trajectory.grouping import grouped
 from strop.trajectory.model import Trajectory
 
 JUDGED = "judged-heldout"
@@ -66,29 +67,27 @@ class Content:
 def read(run: Run) -> Content:
     """Raises InputError where a file of the run is broken; a file that is not there is no error."""
     summary, steps = run.summary() or {}, run.steps()
-    verdicts = [Verdict.from_json(v) for part in run.parts("verdicts") for v in run.read_verdicts(part)]
+    verdicts = {part: records.verdicts(run, part) for part in run.parts("verdicts")}
+    every = [verdict for part in verdicts.values() for verdict in part]
     return Content(
         name=run.name,
         summary=summary,
         steps=steps,
         evaluations=run.evaluations(),
-        group=_shown_group(run),
+        group=_shown_group(run, verdicts.get(JUDGED, [])),
         trajectory=_shown_trajectory(run),
         seconds=summary.get("seconds") or seconds_by_stage(steps),
         groups=counts(steps, "groups"),
         trajectories=counts(steps, "trajectories"),
-        judge_cost=judge_cost(verdicts) if verdicts else None,
+        judge_cost=judge_cost(every) if every else None,
     )
 
 
-def _shown_group(run: Run) -> ShownGroup | None:
+def _shown_group(run: Run, verdicts: Sequence[Verdict]) -> ShownGroup | None:
     """The first judged held-out group whose attempts differ in truth; without one, the first judged."""
-    if JUDGED not in run.parts("verdicts") or JUDGED not in run.parts("trajectories"):
+    if not verdicts or JUDGED not in run.parts("trajectories"):
         return None
-    verdicts = [Verdict.from_json(v) for v in run.read_verdicts(JUDGED)]
-    members: dict[str, list[Trajectory]] = {}
-    for trajectory in run.read_trajectories(JUDGED):
-        members.setdefault(trajectory.group_id, []).append(trajectory)
+    members = {group.group_id: group.trajectories for group in grouped(run.read_trajectories(JUDGED))}
     judged = [v for v in verdicts if v.scores is not None and members.get(v.group_id)]
     mixed = [v for v in judged if len({t.truth for t in members[v.group_id]}) > 1]
     chosen = next(iter(mixed or judged), None)
@@ -119,7 +118,7 @@ def _shown_trajectory(run: Run) -> ShownTrajectory | None:
     part = next((p for p in run.parts("grades") if p in run.parts("trajectories")), None)
     if part is None:
         return None
-    graded = [g for g in map(from_json, run.read_grades(part)) if g.steps]
+    graded = [g for g in records.grades(run, part) if g.steps]
     wrong = [g for g in graded if g.first_wrong_step is not None]
     chosen = next(iter(wrong or graded), None)
     if chosen is None:

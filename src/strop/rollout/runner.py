@@ -15,6 +15,7 @@ from strop.rollout.environment import Scenario
 from strop.rollout.limits import Limits
 from strop.rollout.record import Ending, Identity, assemble
 from strop.rollout.sessions import Sessions
+from strop.trajectory.grouping import grouped
 from strop.trajectory.model import Group, Trajectory
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ async def collect(scenarios: Sequence[Scenario], plan: RolloutPlan) -> list[Grou
     async with _client(plan.api_key) as root:
         runs = [_Run(slot, plan, root.with_options(base_url=urls[slot.key])) for slot in slots]
         await _all(runs, plan)
-    return _groups([run.trajectory() for run in runs])
+    return grouped([run.trajectory() for run in runs])
 
 
 async def _all(runs: Sequence[_Run], plan: RolloutPlan) -> None:
@@ -92,7 +93,7 @@ async def _all(runs: Sequence[_Run], plan: RolloutPlan) -> None:
             plan.on_attempt(done, len(tasks))
             for members in [members for members in open_groups if all(run.ended for run in members)]:
                 open_groups.remove(members)
-                plan.on_group(_groups([run.trajectory() for run in members])[0])
+                plan.on_group(grouped([run.trajectory() for run in members])[0])
     finally:
         for task in tasks:
             task.cancel()
@@ -243,16 +244,6 @@ def _slots(scenario: Scenario, plan: RolloutPlan) -> list[_Slot]:
             ),
         )
         for attempt in range(plan.limits.attempts)
-    ]
-
-
-def _groups(trajectories: Sequence[Trajectory]) -> list[Group]:
-    by_group: dict[str, list[Trajectory]] = {}
-    for trajectory in trajectories:
-        by_group.setdefault(trajectory.group_id, []).append(trajectory)
-    return [
-        Group(group_id=group_id, scenario_id=members[0].scenario_id, trajectories=tuple(members))
-        for group_id, members in by_group.items()
     ]
 
 

@@ -1,20 +1,12 @@
-"""How well scores tell two classes apart, and how often the first error is found."""
+"""How well scores tell two classes apart."""
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from strop.errors import InputError
-from strop.stats.intervals import (
-    LEVEL,
-    RESAMPLES,
-    Estimate,
-    cluster_bootstrap,
-    cluster_mean,
-    finite_array,
-)
+from strop.stats.intervals import LEVEL, RESAMPLES, Estimate, cluster_bootstrap, finite_array
 
 
 def auroc(labels: ArrayLike, scores: ArrayLike) -> float | None:
@@ -58,52 +50,6 @@ def auroc_estimate(
     positive, values = _labelled(labels, scores)
     _one_each(positive, clusters)
     return cluster_bootstrap(clusters, lambda i: auroc(positive[i], values[i]), rng, resamples, level)
-
-
-def auprc_estimate(
-    labels: ArrayLike,
-    scores: ArrayLike,
-    clusters: Sequence[Hashable],
-    rng: np.random.Generator,
-    resamples: int = RESAMPLES,
-    level: float = LEVEL,
-) -> Estimate:
-    """Average precision with a percentile bootstrap over clusters; no positive: no number."""
-    positive, values = _labelled(labels, scores)
-    _one_each(positive, clusters)
-    return cluster_bootstrap(clusters, lambda i: auprc(positive[i], values[i]), rng, resamples, level)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Localisation:
-    """Share of wrong trajectories whose first wrong step was named, beside the share a blind guess gets.
-
-    `chance` is the mean of 1 / steps: a step drawn uniformly in each trajectory. None where n = 0.
-    """
-
-    hit_rate: Estimate
-    chance: float | None
-
-
-def localisation(
-    hits: ArrayLike,
-    n_steps: Sequence[int],
-    clusters: Sequence[Hashable],
-    rng: np.random.Generator,
-    resamples: int = RESAMPLES,
-) -> Localisation:
-    """Hit rate and chance level over trajectories that have a first wrong step.
-
-    `hits` in [0, 1], one a trajectory: 1 where the named step is the first wrong one, 1/k where k
-    steps tie for lowest and one of them is it. `n_steps` counts each trajectory's steps, >= 1.
-    """
-    found, lengths = finite_array(hits, "hits"), finite_array(n_steps, "n_steps")
-    if len(found) != len(lengths):
-        raise InputError(f"{len(found)} hits but {len(lengths)} lengths; give one for each trajectory")
-    if (lengths < 1).any():
-        raise InputError("n_steps: a trajectory without steps; leave it out and count it as excluded")
-    chance = float(np.mean(1 / lengths)) if len(lengths) else None
-    return Localisation(hit_rate=cluster_mean(found, clusters, rng, resamples), chance=chance)
 
 
 def midranks(values: NDArray[np.float64]) -> NDArray[np.float64]:

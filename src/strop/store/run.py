@@ -25,7 +25,7 @@ from strop.errors import InputError
 from strop.store import lines
 from strop.trajectory import codec
 from strop.trajectory.atomic import TEMPORARY, replacing
-from strop.trajectory.lines import dump_line, parse_object, read_objects
+from strop.trajectory.lines import dump_line, parse_object, read_objects, write_objects
 from strop.trajectory.model import Trajectory
 
 Kind = Literal["trajectories", "verdicts", "grades"]
@@ -116,7 +116,7 @@ class Run:
         steps = self.steps()
         kept = [metrics for metrics in steps if metrics["step"] < step]
         if len(kept) < len(steps):
-            self._replace_lines(self.path / "steps.jsonl", kept)
+            write_objects(self.path / "steps.jsonl", kept)
         return len(steps) - len(kept)
 
     def append_evaluation(self, line: Mapping[str, Any]) -> None:
@@ -134,7 +134,7 @@ class Run:
         known = self.evaluations()
         kept = [line for line in known if line["steps"] <= steps]
         if len(kept) < len(known):
-            self._replace_lines(self.path / "evaluations.jsonl", kept)
+            write_objects(self.path / "evaluations.jsonl", kept)
         return len(known) - len(kept)
 
     def write_trajectories(self, part: str, trajectories: Iterable[Trajectory]) -> None:
@@ -147,7 +147,7 @@ class Run:
 
     def write_verdicts(self, part: str, verdicts: Iterable[Mapping[str, Any]]) -> None:
         """Replace verdicts/<part>.jsonl, one JSON object a judged group."""
-        self._replace_lines(self.part_path("verdicts", part), verdicts)
+        write_objects(self.part_path("verdicts", part), verdicts)
 
     def read_verdicts(self, part: str) -> list[dict[str, Any]]:
         """The verdicts of a part."""
@@ -155,7 +155,7 @@ class Run:
 
     def write_grades(self, part: str, grades: Iterable[Mapping[str, Any]]) -> None:
         """Replace grades/<part>.jsonl, one JSON object a trajectory."""
-        self._replace_lines(self.part_path("grades", part), grades)
+        write_objects(self.part_path("grades", part), grades)
 
     def read_grades(self, part: str) -> list[dict[str, Any]]:
         """The grades of a part."""
@@ -189,11 +189,6 @@ class Run:
         line = dump_line(fields)
         with self._appending:
             lines.append(self.path / name, line)
-
-    def _replace_lines(self, path: Path, objects: Iterable[Mapping[str, Any]]) -> None:
-        with replacing(path) as file:
-            for fields in objects:
-                file.write(dump_line(fields))
 
 
 def _remove(path: Path) -> None:

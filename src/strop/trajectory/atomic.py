@@ -1,5 +1,6 @@
 """Files that are replaced whole or not at all."""
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -38,6 +39,18 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
             aside.unlink(missing_ok=True)
 
 
+def check_place(path: Path) -> None:
+    """Raise StropError where `replacing(path)` is bound to fail: no folder can be there, no right to write.
+
+    Nothing is written. For work that takes long or costs money before it writes.
+    """
+    home = next(folder for folder in path.absolute().parents if os.path.lexists(folder))
+    if not home.is_dir():
+        raise unwritable(path, NotADirectoryError(errno.ENOTDIR, "", str(home)))
+    if not os.access(home, os.W_OK | os.X_OK):
+        raise unwritable(path, PermissionError(errno.EACCES, os.strerror(errno.EACCES)))
+
+
 def sync_directory(path: Path) -> None:
     """Flush the directory's names to the disk, where the platform can."""
     with suppress(OSError):
@@ -50,5 +63,6 @@ def sync_directory(path: Path) -> None:
 
 def unwritable(path: Path, error: OSError) -> StropError:
     """The one line for a file that could not be written."""
-    reason = error.strerror or str(error)
+    in_the_way = isinstance(error, FileExistsError | NotADirectoryError)
+    reason = "a file is where a folder is needed" if in_the_way else error.strerror or str(error)
     return StropError(f"{path}: cannot be written ({reason}); what was there before is unchanged")

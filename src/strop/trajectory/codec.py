@@ -91,9 +91,7 @@ def from_dict(fields: Mapping[str, Any], *, where: str, line: int = 0) -> Trajec
         group_id=group_id,
         messages=messages,
         tools=tools,
-        turns=tuple(
-            _turn(turn, at.inside(f"turns[{i}]")) for i, turn in enumerate(at.objects(fields, "turns"))
-        ),
+        turns=_turns(fields, at),
         score=at.number(fields, "score"),
         unscored=at.text(fields, "unscored"),
         failure=at.text(fields, "failure"),

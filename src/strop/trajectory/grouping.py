@@ -11,6 +11,6 @@ def grouped(trajectories: Iterable[Trajectory]) -> list[Group]:
     for trajectory in trajectories:
         by_id.setdefault(trajectory.group_id, []).append(trajectory)
     return [
-        Group(group_id=group_id, scenario_id=members[0].scenario_id, trajectories=members)
+        Group(group_id=group_id, scenario_id=members[0].scenario_id, trajectories=tuple(members))
         for group_id, members in by_id.items()
     ]
