@@ -182,6 +182,11 @@ def test_file_that_is_not_toml(run_file: Path) -> None:
         load(run_file)
 
 
+def test_file_that_windows_wrote(run_file: Path) -> None:
+    run_file.write_bytes(b"\xef\xbb\xbf" + ROLLOUT.replace("\n", "\r\n").encode())
+    assert load(run_file).rollout.scenarios == run_file.parent / "data" / "s.jsonl"
+
+
 def test_resolved_file_reads_back_equal(run_file: Path) -> None:
     run_file.write_text(
         ROLLOUT + '[lora]\ntargets = ["q_proj", "v_proj"]\n[judge]\nbase_url = "http://127.0.0.1:1/v1"\n'

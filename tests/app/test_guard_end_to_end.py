@@ -190,7 +190,7 @@ def test_another_beta_is_refused(folder, fitted, open_doors):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("{", "no guard can be read"),
+        ("{", "not a guard"),
         ("[]", "not a guard"),
         ('{"schema": 9}', "guard of schema 9"),
         ('{"schema": 1}', "'threshold'"),

@@ -67,4 +67,4 @@ def test_nothing_is_written_over(project: Path, capsys: pytest.CaptureFixture[st
 def test_folder_that_cannot_be_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").write_text("")
     assert main(["init", str(tmp_path / "file")]) == 2
-    assert "cannot be written" in capsys.readouterr().err
+    assert "agent.py: cannot be written (a file is where a folder is needed)" in capsys.readouterr().err

@@ -21,7 +21,9 @@ def test_rubric_files(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="empty"):
         read_rubric(file)
     file.write_bytes(b"\xff\xfe\xff")
-    with pytest.raises(InputError, match="cannot be read"):
+    with pytest.raises(InputError, match="not UTF-8"):
         read_rubric(file)
+    file.write_bytes("\ufeff- be kind\r\n- be quick\r\n".encode())
+    assert read_rubric(file) == "- be kind\n- be quick"
     with pytest.raises(InputError, match=r"missing\.md"):
         read_rubric(tmp_path / "missing.md")

@@ -113,7 +113,7 @@ def test_a_name_of_another_form_is_refused(name: str) -> None:
     [
         (RUN, "walk", "has no function walk"),
         ("run = 3\n", "run", "has no function run"),
-        ("def run(:\n", "run", "cannot be imported: SyntaxError"),
+        ("def run(:\n", "run", "cannot be imported: SyntaxError in mine.py, line 1: "),
         ("import nonsense_of_mine\n", "run", "cannot be imported: ModuleNotFoundError"),
         ("open('/nowhere/at/all')\n", "run", "cannot be imported: FileNotFoundError"),
         ("import sys\nsys.exit(0)\n", "run", "cannot be imported: SystemExit"),

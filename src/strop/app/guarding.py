@@ -9,6 +9,7 @@ from typing import Any
 from strop.app.uses import read_graded, read_truths
 from strop.engine import Engine
 from strop.errors import InputError
+from strop.grader.grade import Graded
 from strop.grader.guard import Call, Rule, Score, calls, fit, from_json, held, out_of_fold
 from strop.grader.labels import labelled
 from strop.grader.live import EngineGuard
@@ -41,8 +42,9 @@ def fit_guard(
     runs: LabelledRuns, *, tools: Sequence[str], rate: float, score: Score, out: Path, seed: int = 0
 ) -> dict[str, Any]:
     """Write the rule, and say what it holds of scenarios that it was not fitted on. JSON object."""
-    found, lost = _calls(runs, tools, score)
-    rule = fit(found, tools, rate, score=score, beta=_beta(runs))
+    graded = read_graded(runs.grades)
+    found, lost = _calls(runs, graded, tools, score)
+    rule = fit(found, tools, rate, score=score, beta=_beta(runs, graded))
     with replacing(out) as file:
         file.write(json.dumps(rule.to_json(), indent=2, allow_nan=False).encode() + b"\n")
     return {
@@ -59,9 +61,10 @@ def fit_guard(
 def check_guard(file: Path, runs: LabelledRuns, *, seed: int = 0) -> dict[str, Any]:
     """What a rule holds of runs that it was not fitted on. JSON object."""
     rule = read_rule(file)
-    if (beta := _beta(runs)) != rule.beta:
+    graded = read_graded(runs.grades)
+    if (beta := _beta(runs, graded)) != rule.beta:
         raise InputError(f"{runs.grades}: graded with beta {beta}, the guard was fitted at {rule.beta}")
-    found, lost = _calls(runs, rule.tools, rule.score)
+    found, lost = _calls(runs, graded, rule.tools, rule.score)
     return {**held(found, rule, generator(seed, "guard")), "left_out": lost, "guard": str(file)}
 
 
@@ -69,10 +72,10 @@ def read_rule(file: Path) -> Rule:
     """The rule of a guard file. Raises InputError with its path."""
     try:
         fields = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InputError(
-            f"{file}: no guard can be read from it ({error}); strop guard fit makes one"
-        ) from error
+    except OSError as error:
+        raise InputError(f"{file}: cannot be read ({error.strerror}); strop guard fit makes one") from error
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{file}: not a guard; strop guard fit makes one") from error
     if not isinstance(fields, dict):
         raise InputError(f"{file}: not a guard; strop guard fit makes one")
     try:
@@ -82,7 +85,7 @@ def read_rule(file: Path) -> Rule:
 
 
 def guarding(serving: GuardServing, engine: Engine) -> Guarding:
-    """The guard before this engine's policy."""
+    """The guard before this engine's policy. Raises InputError where its file holds none."""
     return Guarding(
         guard=EngineGuard(engine, read_rule(serving.file)),
         approvals=Approvals(serving.approval_key),
@@ -91,17 +94,18 @@ def guarding(serving: GuardServing, engine: Engine) -> Guarding:
     )
 
 
-def _calls(runs: LabelledRuns, tools: Sequence[str], score: Score) -> tuple[list[Call], dict[str, int]]:
+def _calls(
+    runs: LabelledRuns, graded: list[Graded], tools: Sequence[str], score: Score
+) -> tuple[list[Call], dict[str, int]]:
     labels = read_truths(runs.trajectories)
-    graded = labelled(read_graded(runs.grades), labels)
-    found, lost = calls(graded, labels, tools, score=score, success=runs.success)
+    found, lost = calls(labelled(graded, labels), labels, tools, score=score, success=runs.success)
     if not found:
         raise InputError(f"{runs.trajectories}: no graded step calls {', '.join(tools)}")
     return found, lost
 
 
-def _beta(runs: LabelledRuns) -> float:
-    betas = {one.beta for one in read_graded(runs.grades)}
+def _beta(runs: LabelledRuns, graded: Sequence[Graded]) -> float:
+    betas = {one.beta for one in graded}
     if len(betas) != 1:
         raise InputError(f"{runs.grades}: grades of {len(betas)} different betas; grade again with one")
     return betas.pop()

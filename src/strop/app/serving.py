@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from strop.app import building
-from strop.app.guarding import GuardServing, guarding
+from strop.app.guarding import GuardServing, guarding, read_rule
 from strop.config.engine import EngineConfig
 from strop.config.run import Device, Dtype
 from strop.engines.opening import prepare
@@ -36,6 +36,9 @@ def serve(
     """
     if guard is not None and policy is None:
         raise InputError("a guard needs --policy: a bare model grades every step 0")
+    if guard is not None:
+        # Before a model is loaded.
+        read_rule(guard.file)
     prepare()
     from strop.engines.local.engine import LocalConfig
 

@@ -9,6 +9,7 @@ import typer
 from strop.cli.options import Json
 from strop.cli.output import emit
 from strop.errors import InputError
+from strop.trajectory.atomic import replacing
 
 STARTER = ("agent.py", "scenarios.jsonl", "rubric.md", "run.toml")
 
@@ -24,12 +25,8 @@ def run(
     there = [name for name in STARTER if (folder / name).exists()]
     if there:
         raise InputError(f"{folder}: {', '.join(there)} is there already; nothing was written")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name in STARTER:
-            text = files("strop.cli").joinpath("starter", name).read_text(encoding="utf-8")
-            (folder / name).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"{folder}: cannot be written: {error.strerror}") from None
+    for name in STARTER:
+        with replacing(folder / name) as file:
+            file.write(files("strop.cli").joinpath("starter", name).read_bytes())
     written = [str(folder / name) for name in STARTER]
     emit({"written": written, "next": f"strop train {folder / 'run.toml'}"}, as_json=json)

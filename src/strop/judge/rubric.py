@@ -15,9 +15,11 @@ def default_rubric() -> str:
 def read_rubric(path: Path) -> str:
     """A rubric file's text. Raises InputError where it is missing, empty or not UTF-8."""
     try:
-        text = path.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"rubric {path}: cannot be read ({error}); give a UTF-8 text file") from error
+        text = path.read_text(encoding="utf-8-sig").strip()
+    except OSError as error:
+        raise InputError(f"rubric {path}: cannot be read ({error.strerror}); check the path") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"rubric {path}: is not UTF-8 text; convert it") from error
     if not text:
         raise InputError(f"rubric {path}: the file is empty; write what a good attempt does, a line each")
     return text

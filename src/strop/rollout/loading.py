@@ -8,7 +8,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from strop.errors import ConfigError
+from strop.errors import ConfigError, in_one_line
 from strop.rollout.agent import Attempt, MakeAttempt
 from strop.rollout.environment import Label, Scenario
 from strop.rollout.process_agent import process_agent
@@ -63,7 +63,14 @@ def _module(place: str, agent: str) -> ModuleType:
         return _from_file(Path(place)) if in_file else importlib.import_module(place)
     # A user's module may raise anything while it is imported, and may want to end the process.
     except (Exception, SystemExit) as error:
-        raise ConfigError(f"[rollout] agent {agent!r}: cannot be imported: {error!r}") from error
+        raise ConfigError(f"[rollout] agent {agent!r}: cannot be imported: {_said(error)}") from error
+
+
+def _said(error: BaseException) -> str:
+    """The error as Python names it, with file and line where what is written there is no Python."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{type(error).__name__} in {Path(error.filename).name}, line {error.lineno}: {error.msg}"
+    return f"{type(error).__name__}: {in_one_line(error)}"
 
 
 def _search(folder: Path) -> None:
