@@ -120,14 +120,14 @@ def test_on_the_screen(files, capsys, verb, words, monkeypatch):
     monkeypatch.setenv("COLUMNS", "140")
     assert main([verb, str(files / "grades.jsonl"), *beside(files)]) == 0
     shown = capsys.readouterr().out
-    for word in (*words, "tuned among", "n = "):
+    for word in (*words, "tuned among", "n="):
         assert word in shown
 
 
 def test_nothing_known_is_said_in_a_line(files, capsys):
     assert main(["select", str(files / "grades.jsonl")]) == 0
     assert capsys.readouterr().out == (
-        "largest sum: not measured (none: no observations)\nleft out: 90 ungraded, without truth or alone\n"
+        "largest sum: not measured (no observations)\nleft out: 90 ungraded, without truth or alone\n"
     )
 
 
@@ -197,6 +197,7 @@ def test_guard_refuses(files, capsys, flags, said):
     ("flags", "said"),
     [
         (["--guard", "g.json"], "a guard needs --policy"),
+        (["--guard", "g.json", "--policy", "p"], "g.json: cannot be read (No such file or directory)"),
         (["--guard", "g.json", "--guard-action", "stop"], "'stop' is not one of 'hold', 'mark'"),
     ],
 )

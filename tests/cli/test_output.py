@@ -45,6 +45,13 @@ def test_table_has_every_key(capsys: pytest.CaptureFixture[str]) -> None:
         assert part in out
 
 
+def test_a_title_longer_than_its_table_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    emit({"verdicts": 3}, as_json=False, title="strop judge --replay scores.jsonl")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "strop judge --replay scores.jsonl"
+    assert max(map(len, lines[1:])) < len(lines[0])
+
+
 def test_number_that_json_does_not_know_is_refused() -> None:
     with pytest.raises(ValueError, match="JSON"):
         emit({"loss": float("nan")}, as_json=True)

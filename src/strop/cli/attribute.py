@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from strop.cli.comparison import number, print_comparison, print_nested, print_table
+from strop.cli.comparison import number, print_comparison, print_nested
 from strop.cli.options import Json
-from strop.cli.output import emit
+from strop.cli.output import emit, print_table
 from strop.cli.uses_options import Baseline, Grades, Nested, Seed, Success, Truth, asked
 
 

@@ -1,10 +1,9 @@
 """A result beside its nulls on the screen: one line a score, interval and n in each."""
 
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from strop.cli.output import shown
+from strop.cli.output import print_table, shown
 
 
 def print_comparison(result: Mapping[str, Any], *, title: str) -> None:
@@ -44,23 +43,12 @@ def print_nested(nested: Mapping[str, Any] | None) -> None:
     print_table(f"tuned among {nested['candidates']} readings", ("", nested["measure"]), rows)
 
 
-def print_table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A plain table on standard output."""
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(title=title, title_justify="left")
-    for head in heads:
-        table.add_column(head, overflow="fold")
-    for row in rows:
-        table.add_row(*row)
-    Console(file=sys.stdout, markup=False, highlight=False).print(table)
-
-
 def number(estimate: Mapping[str, Any] | None) -> str:
     """An estimate with interval and n, without its method, which the JSON object has."""
     if estimate is None:
         return ""
     if estimate["estimate"] is None:
         return shown(estimate)
-    return shown({name: estimate[name] for name in ("estimate", "low", "high", "n")})
+    text = shown({name: estimate[name] for name in ("estimate", "low", "high")})
+    # Without spaces, so that no narrow column breaks it.
+    return f"{text}  n={estimate['n']}"

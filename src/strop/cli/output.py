@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 
@@ -11,15 +11,23 @@ def emit(result: Mapping[str, Any], *, as_json: bool, title: str = "") -> None:
     if as_json:
         print(json.dumps(result, allow_nan=False, default=str))
         return
+    print_table(title, (), [(key.replace("_", " "), shown(value)) for key, value in result.items()])
+
+
+def print_table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A plain table on standard output, `title` on a line above it; without `heads` names and values."""
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title=title or None, show_header=False, title_justify="left")
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
-    for key, value in result.items():
-        table.add_row(key.replace("_", " "), shown(value))
-    Console(file=sys.stdout, markup=False, highlight=False).print(table)
+    table = Table(show_header=bool(heads))
+    for place, head in enumerate(heads or ("", "")):
+        table.add_column(head, overflow="fold", no_wrap=not heads and place == 0)
+    for row in rows:
+        table.add_row(*row)
+    console = Console(file=sys.stdout, markup=False, highlight=False)
+    if title:
+        console.print(title, style="italic", soft_wrap=True)
+    console.print(table)
 
 
 def shown(value: Any) -> str:

@@ -34,7 +34,9 @@ class Comparison:
     def verdict(self) -> str:
         """One sentence: beats every null, or which it does not beat, or that it is not measured."""
         if self.results[self.default].estimate is None:
-            return f"{self.default}: not measured ({self.results[self.default].method})"
+            return (
+                f"{self.default}: not measured ({self.results[self.default].method.removeprefix('none: ')})"
+            )
         held = [name for name, d in self.differences.items() if d.low is not None and d.low <= 0]
         unknown = [name for name, d in self.differences.items() if d.low is None]
         if held:
