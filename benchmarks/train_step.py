@@ -32,7 +32,7 @@ from typing import Any
 from benchmarks import Outcome, check, check_line
 from benchmarks.sides.peer import find_peer
 from benchmarks.sides.process import Side
-from benchmarks.update.agreement import apart
+from benchmarks.update.agreement import apart, moved_apart
 from benchmarks.update.process import PACKAGE, Job, environment, prepared, update_side
 from strop.engines.embedded import resolve_model
 
@@ -165,8 +165,8 @@ def measure(bench: Bench, shape: str, batch: int | None) -> tuple[dict[str, Any]
             theirs, found["tried"] = best_batch(bench, shape)
         else:
             theirs = replace(ours, batch=batch)
-        ours = replace(ours, gradients=str(bench.folder / f"{shape}.ours"))
-        theirs = replace(theirs, gradients=str(bench.folder / f"{shape}.peer"))
+        ours = replace(ours, kept=str(bench.folder / f"{shape}.ours"))
+        theirs = replace(theirs, kept=str(bench.folder / f"{shape}.peer"))
     mine, other = race(ours, theirs, bench.peer, bench.pairs)
     found |= {
         "tokens": size["tokens"],
@@ -181,7 +181,8 @@ def measure(bench: Bench, shape: str, batch: int | None) -> tuple[dict[str, Any]
             "times_theirs": round(median(t / o for o, t in zip(mine.wall, other.wall, strict=True)), 3),
             "times_theirs_by_cpu": round(median(other.cpu) / median(mine.cpu), 3),
             "peak_over_theirs": round(mine.peak / other.peak, 3),
-            "agreement": {"loss": abs(mine.loss - other.loss), **apart(ours.gradients, theirs.gradients)},
+            "agreement": {"loss": abs(mine.loss - other.loss), **apart(ours.kept, theirs.kept)},
+            "weights": moved_apart(bench.folder / "adapter", ours.kept, theirs.kept, ours.learning_rate),
         }
         found["share_of_limit"] = round(found["times_theirs"] / found["limit"], 3)
     return found, mine, other
@@ -189,13 +190,11 @@ def measure(bench: Bench, shape: str, batch: int | None) -> tuple[dict[str, Any]
 
 def bfloat16(bench: Bench, exact: Job, exact_loss: float) -> dict[str, Any]:
     """Our side in bfloat16 on `shared_prompt`: seconds, and how far loss and gradients are from float32."""
-    job = replace(
-        exact, dtype="bfloat16", batch=BFLOAT16_NODES, gradients=str(bench.folder / "bfloat16.ours")
-    )
+    job = replace(exact, dtype="bfloat16", batch=BFLOAT16_NODES, kept=str(bench.folder / "bfloat16.ours"))
     mine, _ = race(job, None, None, bench.pairs)
     size = {"shape": exact.shape, **mine.summary(0)}
     del size["tokens_per_second"]
-    return size | {"loss_error": abs(mine.loss - exact_loss), **apart(exact.gradients, job.gradients)}
+    return size | {"loss_error": abs(mine.loss - exact_loss), **apart(exact.kept, job.kept)}
 
 
 def checks(shapes: dict[str, Any]) -> list[dict[str, Any]]:
@@ -212,6 +211,9 @@ def checks(shapes: dict[str, Any]) -> list[dict[str, Any]]:
         if name == "shared_prompt":
             rows.append(check(f"peak memory over theirs, {name}", found["peak_over_theirs"], MEMORY_LIMIT))
         rows.append(check(f"gradients' distance, {name}", found["agreement"]["gradients"], 1e-3))
+        rows.append(
+            check(f"cosine of the weights' steps, {name}", found["weights"]["cosine"], 0.999, least=True)
+        )
     return rows
 
 
@@ -270,7 +272,7 @@ def main() -> None:
         _, mine, other = found[first]
         details: dict[str, Any] = {"missing": missing, "checks": checks(shapes), "shapes": shapes}
         if not options.no_bfloat16 and bench.peer is not None:
-            exact = replace(bench.job(first), gradients=str(bench.folder / f"{first}.ours"))
+            exact = replace(bench.job(first), kept=str(bench.folder / f"{first}.ours"))
             details["bfloat16"] = bfloat16(bench, exact, mine.loss)
     outcome = Outcome(
         name="train_step",

@@ -87,21 +87,21 @@ class Ours:
             "grad_norm": stepped["grad_norm"],
         }
 
-    def keep_gradients(self, path: Path) -> None:
-        """Write the gradients that the next optimizer step is given."""
+    def keep(self, name: str) -> None:
+        """Write the gradients that the next optimizer step is given, and the weights that it leaves."""
+        trained = {n: t for n, t in adapter_tensors(self.model, "policy").items() if t.requires_grad}
 
-        def keep(*_: object) -> None:
-            handle.remove()
-            save_file(
-                {
-                    name: tensor.grad.float().contiguous()
-                    for name, tensor in adapter_tensors(self.model, "policy").items()
-                    if tensor.grad is not None
-                },
-                path,
-            )
+        def gradients(*_: object) -> None:
+            before.remove()
+            found = {n: t.grad.float().contiguous() for n, t in trained.items() if t.grad is not None}
+            save_file(found, f"{name}.gradients")
 
-        handle = self.learner.optimizer.register_step_pre_hook(keep)
+        def weights(*_: object) -> None:
+            after.remove()
+            save_file({n: t.detach().float().contiguous() for n, t in trained.items()}, f"{name}.weights")
+
+        before = self.learner.optimizer.register_step_pre_hook(gradients)
+        after = self.learner.optimizer.register_step_post_hook(weights)
 
 
 def save_update(path: Path, update: Update, old: Sequence[Any]) -> None:
@@ -151,8 +151,8 @@ def main() -> None:
     rows, advantages = load_rows(Path(job["rows"]))
     loaded = {"held": held_bytes(), "peak": peak_bytes(), "versions": {"torch": torch.__version__}}
     print(json.dumps(loaded), flush=True)
-    if job["gradients"]:
-        side.keep_gradients(Path(job["gradients"]))
+    if job["kept"]:
+        side.keep(job["kept"])
     for line in sys.stdin:
         if line.strip() != "update":
             break

@@ -142,22 +142,27 @@ def trainer_of(job: dict[str, Any], count: int) -> Fed:
     )
 
 
-def keep_gradients(trainer: Fed, path: str) -> None:
-    """Write the gradients that the next optimizer step is given, by PEFT's names without the adapter's."""
+def keep(trainer: Fed, path: str) -> None:
+    """Write the gradients that the first optimizer step is given, and the weights that it leaves.
+
+    By PEFT's names without the adapter's.
+    """
+    trained = {
+        name.replace(".default.", "."): parameter
+        for name, parameter in trainer.model.named_parameters()
+        if parameter.requires_grad
+    }
 
     class Keep(TrainerCallback):
-        kept = False
+        def on_pre_optimizer_step(self, _: Any, state: Any, __: Any, **___: Any) -> None:
+            if state.global_step == 0:
+                found = {n: p.grad.float().contiguous() for n, p in trained.items() if p.grad is not None}
+                save_file(found, f"{path}.gradients")
 
-        def on_pre_optimizer_step(self, *_: Any, **__: Any) -> None:
-            if self.kept:
-                return
-            self.kept = True
-            gradients = {
-                name.replace(".default.", "."): parameter.grad.float().contiguous()
-                for name, parameter in trainer.model.named_parameters()
-                if parameter.grad is not None
-            }
-            save_file(gradients, path)
+        def on_optimizer_step(self, _: Any, state: Any, __: Any, **___: Any) -> None:
+            if state.global_step == 0:
+                found = {n: p.detach().float().contiguous() for n, p in trained.items()}
+                save_file(found, f"{path}.weights")
 
     trainer.add_callback(Keep())
 
@@ -185,8 +190,8 @@ def main() -> None:
     batch = batch_of(Path(job["rows"]))
     trainer = trainer_of(job, len(batch["advantages"]))
     trainer.feed(batch)
-    if job["gradients"]:
-        keep_gradients(trainer, job["gradients"])
+    if job["kept"]:
+        keep(trainer, job["kept"])
     trainer.add_callback(OnCommand(trainer, answer))
     versions = {"trl": trl.__version__, "torch": torch.__version__, "transformers": transformers.__version__}
     say(answer, {"held": held_bytes(), "peak": peak_bytes(), "versions": versions})

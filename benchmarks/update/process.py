@@ -18,8 +18,9 @@ PACKAGE = PeerPackage(name="trl", module="trl", variable="STROP_TRL_PYTHON")
 class Job:
     """What both sides do; `batch` is rows a micro-batch for the peer, nodes a packed tree for us.
 
-    `model`, `adapter` are folders, `rows` the file of the update. `gradients` names the file for the
-    gradients of the first update, "" for none. `dtype` is ours; the peer has float32.
+    `model`, `adapter` are folders, `rows` the file of the update. `kept` begins the names of two files of
+    the first update, `.gradients` before its optimizer step and `.weights` after it; "" for none. `dtype`
+    is ours; the peer has float32.
     """
 
     model: str
@@ -34,7 +35,7 @@ class Job:
     rank: int = 8
     first_layer: int = 0
     checkpointing: bool = False
-    gradients: str = ""
+    kept: str = ""
     learning_rate: float = 1e-4
     betas: tuple[float, float] = (0.9, 0.99)
     max_grad_norm: float = 1.0
