@@ -14,6 +14,7 @@ from strop.store.run import Run
 
 WARM_START = "adapters/warmstart"
 KL = 0.2
+PATIENT_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,9 +67,12 @@ def last_adapter(run: Path) -> Path:
 
 
 def _overrides(policy: Policy, folder: Path) -> Sequence[str]:
+    """The demo's run file but for seed and KL, without its evaluation; a busy machine fails no attempt."""
     return (
         f"training.seed={policy.seed}",
         f"training.kl_coef={policy.kl_coef}",
         f"run.directory={folder.absolute()}",
         "evaluation.heldout=0",
+        f"rollout.deadline_s={PATIENT_S}",
+        f"judge.timeout_s={PATIENT_S}",
     )

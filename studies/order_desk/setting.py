@@ -11,10 +11,10 @@ from strop.demo.orders import OrderScenario, scenarios
 from strop.errors import InputError
 from strop.rollout.limits import Limits
 from strop.trajectory.atomic import replacing
+from studies.order_desk.policies import PATIENT_S
 
 FIRST = 600
 """The first held-out scenario: none that the demo, its making or the guard's benchmark has looked at."""
-PATIENT_S = 7200.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
