@@ -118,8 +118,8 @@ def test_another_tokenizer_is_refused_in_one_line(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--format", "verse"], "--format verse"),
-        (["--long", "short"], "--long short"),
+        (["--format", "verse"], "'verse' is not one of 'chat'"),
+        (["--long", "short"], "'short' is not one of 'slide'"),
         (["--max-length", "1"], "--max-length 1"),
         (["--reference", "base", "--reference", "base"], "the same one twice"),
     ],
