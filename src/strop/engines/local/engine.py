@@ -317,8 +317,9 @@ def _read_state(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 @torch.no_grad()
 def _next_token(model: Any, prompt: Sequence[int]) -> dict[int, float]:
     """Log-prob of every token behind a prompt, by the model's own forward pass."""
-    ids = torch.tensor([list(prompt)], device=next(model.parameters()).device)
-    logits = model(input_ids=ids, logits_to_keep=1).logits[0, -1]
+    ids = torch.tensor([list(prompt)], device=model.device)
+    with torch.autocast(model.device.type, dtype=torch.bfloat16, enabled=model.dtype == torch.bfloat16):
+        logits = model(input_ids=ids, logits_to_keep=1).logits[0, -1]
     return dict(enumerate(torch.log_softmax(logits.float(), dim=-1).tolist()))
 
 
