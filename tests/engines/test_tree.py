@@ -1,7 +1,6 @@
 """Tree packing against brute force."""
 
-from collections.abc import Sequence
-from itertools import pairwise
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pytest
@@ -61,12 +60,31 @@ def test_every_sampled_token_is_predicted_by_its_own_prefix(rows: list[Row], max
 
 
 @given(some_rows(), st.integers(1, 14))
-@settings(max_examples=40, deadline=None)
-def test_a_pack_is_closed_only_where_the_next_row_does_not_fit(rows: list[Row], max_tokens: int) -> None:
+@settings(max_examples=60, deadline=None)
+def test_no_other_cuts_have_fewer_nodes_or_as_many_and_fewer_trees(rows: list[Row], max_tokens: int) -> None:
+    trained = [row for row in rows if row.mask.any()]
+    ways = []
+    for parts in all_parts(trained):
+        sizes = [len(prefixes(part)) for part in parts]
+        if all(size <= max_tokens or len(part) == 1 for size, part in zip(sizes, parts, strict=True)):
+            ways.append((sum(sizes), len(sizes)))
     packs = pack(rows, max_tokens)
-    for packed, following in pairwise(packs):
-        grown = prefixes([rows[i] for i in (*packed.rows, following.rows[0])])
-        assert len(grown) > max_tokens
+    assert (sum(len(p.ids) for p in packs), len(packs)) == min(ways)
+
+
+def all_parts(rows: Sequence[Row]) -> Iterator[list[Sequence[Row]]]:
+    """Every way to cut the rows into parts."""
+    if not rows:
+        yield []
+    for first in range(1, len(rows) + 1):
+        yield from ([rows[:first], *rest] for rest in all_parts(rows[first:]))
+
+
+def test_a_group_that_fits_is_not_cut() -> None:
+    """Two groups of 4 + 3 * 2 nodes: a tree of 16 that is filled up leaves a row that repeats its prompt."""
+    rows = [make_row([group] * 4 + [row, row], [0] * 4 + [1, 1]) for group in (7, 8) for row in (1, 2, 3)]
+    assert [p.rows for p in pack(rows, 16)] == [(0, 1, 2), (3, 4, 5)]
+    assert [p.rows for p in pack(rows, 20)] == [(0, 1, 2, 3, 4, 5)]
 
 
 def test_a_known_tree() -> None:

@@ -7,6 +7,7 @@ its row; so each row's log-probs are what they would be alone. Pure numpy.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,15 +61,6 @@ class _Tree:
         self.child: dict[tuple[int, int], int] = {}
         self.branches: list[Branch] = []
 
-    def size_with(self, ids: Sequence[int]) -> int:
-        node, depth = -1, 0
-        for token in ids:
-            found = self.child.get((node, token))
-            if found is None:
-                break
-            node, depth = found, depth + 1
-        return len(self.ids) + len(ids) - depth
-
     def insert(self, ids: Sequence[int]) -> NDArray[np.int64]:
         """The node of each token."""
         nodes, node, before = list[int](), -1, len(self.ids)
@@ -88,31 +80,63 @@ class _Tree:
 
 
 def pack(rows: Sequence[Row], max_tokens: int) -> list[Pack]:
-    """Pack rows, in order, into as few trees of at most `max_tokens` nodes as a greedy pass finds.
+    """Pack rows, in order, into trees of at most `max_tokens` nodes: the fewest nodes in all, then trees.
 
-    A row longer than `max_tokens` gets a tree of its own; a row without a sampled token needs nothing
-    computed and is in none. A sampled token at position 0 has no predictor and is refused by an
-    assertion: a prompt is never empty.
+    So a group is cut only where it does not fit, as its prefix is computed again behind a cut. A row longer
+    than `max_tokens` gets a tree of its own; a row without a sampled token needs nothing computed and is in
+    none. A sampled token at position 0 has no predictor and is refused by an assertion: a prompt is never
+    empty.
     """
-    packs: list[Pack] = []
-    tree, members, placed = _Tree(), list[int](), list[NDArray[np.int64]]()
-    for index, row in enumerate(rows):
-        if not row.mask.any():
-            continue
-        ids = row.ids.tolist()
-        if members and tree.size_with(ids) > max_tokens:
-            packs.append(_finish(tree, members, placed, rows))
-            tree, members, placed = _Tree(), [], []
-        members.append(index)
-        placed.append(tree.insert(ids))
-    if members:
-        packs.append(_finish(tree, members, placed, rows))
-    return packs
+    sampled = [index for index, row in enumerate(rows) if row.mask.any()]
+    cuts = _cuts([rows[index].ids for index in sampled], max_tokens)
+    return [_pack(sampled[start:stop], rows) for start, stop in pairwise(cuts)]
 
 
-def _finish(
-    tree: _Tree, members: Sequence[int], placed: Sequence[NDArray[np.int64]], rows: Sequence[Row]
-) -> Pack:
+def _cuts(ids: Sequence[NDArray[np.int64]], most: int) -> list[int]:
+    """Where the trees begin, and the end of the last one: shortest paths over all places to cut."""
+    best: list[tuple[int, int]] = [(0, 0), *[(sum(map(len, ids)) + 1, 0)] * len(ids)]
+    begun_at, shared = [0] * (len(ids) + 1), _Shared(ids)
+    for start in range(len(ids)):
+        size = len(ids[start])
+        for stop in range(start + 1, len(ids) + 1):
+            cost = (best[start][0] + size, best[start][1] + 1)
+            if cost < best[stop]:
+                best[stop], begun_at[stop] = cost, start
+            if stop == len(ids):
+                break
+            size += len(ids[stop]) - shared(start, stop)
+            if size > most:
+                break
+    cuts = [len(ids)]
+    while cuts[-1]:
+        cuts.append(begun_at[cuts[-1]])
+    return cuts[::-1]
+
+
+class _Shared:
+    """How many of a row's first tokens some row of those before it has, too."""
+
+    def __init__(self, ids: Sequence[NDArray[np.int64]]) -> None:
+        self._ids = ids
+        self._most: list[list[int]] = [[] for _ in ids]
+
+    def __call__(self, start: int, row: int) -> int:
+        """Of `row`'s tokens, with the rows [start, row)."""
+        most = self._most[row]
+        for other in range(row - 1 - len(most), start - 1, -1):
+            most.append(max(_common(self._ids[row], self._ids[other]), most[-1] if most else 0))
+        return most[row - 1 - start]
+
+
+def _common(one: NDArray[np.int64], other: NDArray[np.int64]) -> int:
+    size = min(len(one), len(other))
+    apart = one[:size] != other[:size]
+    return int(apart.argmax()) if apart.any() else size
+
+
+def _pack(members: Sequence[int], rows: Sequence[Row]) -> Pack:
+    tree = _Tree()
+    placed = [tree.insert(rows[index].ids.tolist()) for index in members]
     predictor, target = [], []
     for index, nodes in zip(members, placed, strict=True):
         where = np.flatnonzero(rows[index].mask)
