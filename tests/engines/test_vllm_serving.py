@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import vllm_stub
 
+from heard import Heard
 from strop.engines.fake_sampler import FakeTokenizer
 from strop.engines.serving import Events, Ground, Told
 from strop.engines.vllm import serving as module
@@ -41,33 +42,11 @@ GROUND = Ground(
 )
 
 
-class Heard:
-    """Events as they come, to be waited for."""
-
-    def __init__(self) -> None:
-        self.all: list[tuple[str, dict[str, Any]]] = []
-        self._more = threading.Condition()
-
-    def __call__(self, kind: str, **fields: Any) -> None:
-        with self._more:
-            self.all.append((kind, fields))
-            self._more.notify_all()
-
-    def wait_for(self, kind: str, times: int = 1) -> dict[str, Any]:
-        with self._more:
-            there = self._more.wait_for(lambda: len(self._of(kind)) >= times, PATIENCE_S)
-            assert there, f"no {kind} in {self.all}"
-            return self._of(kind)[times - 1]
-
-    def _of(self, kind: str) -> list[dict[str, Any]]:
-        return [fields for name, fields in self.all if name == kind]
-
-
 class Bench:
     """A serving over the stand-in. `tell` makes it misbehave."""
 
     def __init__(self, folder: Path, **settings: Any) -> None:
-        self.folder, self.heard = folder, Heard()
+        self.folder, self.heard = folder, Heard(PATIENCE_S)
         events = Events()
         events.listen(self.heard)
         given = {"python": vllm_stub.install(folder), "start_timeout_s": PATIENCE_S, **settings}
@@ -300,6 +279,20 @@ def test_a_refused_adapter_leaves_what_is_served_alone(
     assert bench.ask().model == "policy@1"
 
 
+def test_a_name_given_again_is_another_one_to_the_server(open_bench: Open) -> None:
+    """Its prefix cache goes by the name; and the folder of the first may be deleted at any time."""
+    bench = open_bench()
+    bench.serving.serve("policy@1", 1, 0.5, TOLD)
+    bench.serving.retire("policy@1")
+    bench.serving.serve("policy@1", 1, 2.0, TOLD)
+    assert dict(bench.ask("policy@1").top[0]) == pytest.approx(expected(2.0))
+    url = bench.serving._server.url
+    until(lambda: [m["id"] for m in bench.serving._control.models(url)] == ["base", "policy@1.2"])
+    os.kill(bench.pid, signal.SIGKILL)
+    bench.heard.wait_for("server_restored")
+    assert dict(bench.ask("policy@1").top[0]) == pytest.approx(expected(2.0))
+
+
 def test_a_supervisor_that_fails_is_told_to_whoever_waits(open_bench: Open) -> None:
     bench = open_bench()
     bench.publish(0, 0.5)
@@ -363,7 +356,7 @@ def test_a_python_without_vllm_is_one_line(open_bench: Open, tmp_path: Path) -> 
 PARENT = """
 import os, sys
 from pathlib import Path
-sys.path.insert(0, {tests!r})
+sys.path[:0] = {tests!r}
 from test_vllm_serving import GROUND
 from strop.engines.vllm.server import OwnServer
 from strop.engines.vllm.settings import VllmSettings
@@ -377,7 +370,9 @@ os.kill(os.getpid(), 9)
 
 def test_a_server_does_not_outlive_a_parent_that_is_killed(tmp_path: Path) -> None:
     python = vllm_stub.install(tmp_path)
-    code = PARENT.format(tests=str(Path(__file__).parent), python=str(python), folder=str(tmp_path))
+    code = PARENT.format(
+        tests=[str(folder) for folder in Path(__file__).parents[:2]], python=str(python), folder=str(tmp_path)
+    )
     environment = {**os.environ, "STUB_DIR": str(tmp_path)}
     done = subprocess.run([sys.executable, "-c", code], env=environment, timeout=PATIENCE_S, check=False)
     assert done.returncode == -signal.SIGKILL

@@ -1,5 +1,6 @@
 """vLLM as the one who serves: adapters written aside, loaded under names of their own, and looked after."""
 
+import itertools
 import os
 import secrets
 import shutil
@@ -37,6 +38,7 @@ class VllmServing:
         # At a server of others, names must not meet those of another run, nor of one that was killed.
         self._attached = settings.url is not None
         self._suffix = f".{secrets.token_hex(4)}" if self._attached else ""
+        self._given: dict[str, itertools.count[int]] = {}
         self._control, self._roster = Control(), Roster()
         self._availability = Availability(doubted=lambda: self._supervisor.nudge())
         self.sampler = VllmSampler(
@@ -87,11 +89,12 @@ class VllmServing:
         if adapter is None:
             self._roster.add(Version(name=name, remote=self._base, version=version, folder=None))
             return
+        remote = self._remote(name)
         one = Version(
             name=name,
-            remote=f"{name}{self._suffix}",
+            remote=remote,
             version=version,
-            folder=self._written(name, adapter),
+            folder=self._written(remote, adapter),
             prompt=told.prompt,
         )
         self._loaded(one)
@@ -117,6 +120,12 @@ class VllmServing:
         self.sampler.close()
         self._control.close()
         shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _remote(self, name: str) -> str:
+        """A name that the server has not heard yet. Its prefix cache goes by name and folder, and a version
+        that was refused may come again, changed."""
+        number = next(self._given.setdefault(name, itertools.count(1)))
+        return f"{name}{self._suffix}" + (f".{number}" if number > 1 else "")
 
     def _written(self, name: str, adapter: Any) -> Path:
         folder = self._folder / name
