@@ -1,4 +1,4 @@
-"""Each failure in our survey of other trainers has a test by its number, or a line in the log with a reason."""
+"""Each failure in our survey of other trainers has a test by its number, or a reason in the log."""
 
 import re
 from pathlib import Path
