@@ -270,6 +270,34 @@ def test_scoring_between_accumulate_and_step_changes_nothing() -> None:
     torch.testing.assert_close(weights(busy), weights(quiet), rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("max_tokens", [8, 64])
+def test_what_accumulate_read_is_what_is_scored_before_the_step(max_tokens: int) -> None:
+    own = learner(micro_batch_tokens=max_tokens)
+    train(own)
+    rows = [*sampled_now(own), SILENT]
+    expected = [scored.logprobs for scored in own.score(rows, "policy")]
+    own.accumulate(rows, [*ADVANTAGES, 1.0])
+    for read, scored in zip(own.found, expected, strict=True):
+        np.testing.assert_allclose(read, scored, atol=1e-5)
+    own.step()
+    assert max(np.abs(a - b).max() for a, b in zip(own.found[:3], expected[:3], strict=True)) < 1e-5
+
+
+def test_what_is_held_is_what_is_scored_and_whole_distributions() -> None:
+    own = learner()
+    train(own)
+    hot = make_row(ROWS[2].ids.tolist(), ROWS[2].mask.tolist(), temperature=0.6)
+    rows = [*ROWS, SILENT, hot]
+    held = own.hold(rows)
+    for read, scored in zip(held.logprobs, own.score(rows, "policy"), strict=True):
+        np.testing.assert_allclose(read, scored.logprobs, atol=1e-5)
+    for number, row in enumerate(rows):
+        for nth, place in enumerate(np.flatnonzero(row.mask)):
+            logits = transformers_logits(own.model, row.ids[:place].tolist())[-1].detach() / row.temperature
+            expected = torch.log_softmax(logits, -1).numpy()
+            np.testing.assert_allclose(held.distribution(number, nth), expected, atol=1e-4)
+
+
 def test_only_the_policy_trains() -> None:
     own = learner()
     own.score(ROWS, "reference")

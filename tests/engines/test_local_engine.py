@@ -138,6 +138,27 @@ def test_a_probe_that_cannot_be_asked_leaves_nothing_behind(
     assert engine.publish().version == 1
 
 
+def test_without_a_step_nothing_is_said_to_have_moved(start: Open) -> None:
+    """Rows were accumulated, and the new version is the old one: its answers may well be the same."""
+    engine = start()
+    engine.accumulate(sampled_now(engine), ADVANTAGES)
+    first = engine.publish()
+    assert (first.probe_gap < 1e-4, first.probe_separation) == (True, pytest.approx(0.0, abs=1e-5))
+    train(engine)
+    assert (engine.publish().probe_separation or 0) > 1e-3
+
+
+def test_several_steps_before_a_publish_are_held_against_what_is_served(start: Open, tmp_path: Path) -> None:
+    """The first rows since then say where to ask, also after a restart: only those are of what is served."""
+    engine, other = start(), start()
+    train(engine, 4)
+    engine.save(tmp_path)
+    other.load(tmp_path)
+    published, again = engine.publish(), other.publish()
+    assert (published.probe_separation or 0) > 0.05
+    assert (again.probe_gap, again.probe_separation) == (published.probe_gap, published.probe_separation)
+
+
 def test_old_versions_are_retired(start: Open) -> None:
     engine = start()
     for _ in range(3):
@@ -219,7 +240,7 @@ def test_folders_that_are_no_checkpoint_are_refused_and_change_nothing(start: Op
         damaged("no-state", lambda f: (f / "engine.json").unlink()),
         damaged("bad-state", lambda f: (f / "engine.json").write_text("[")),
         damaged("schema", lambda f: (f / "engine.json").write_text('{"schema": 99}')),
-        damaged("part", lambda f: (f / "engine.json").write_text('{"schema": 1}')),
+        damaged("part", lambda f: (f / "engine.json").write_text('{"schema": 2}')),
         damaged("list", lambda f: (f / "engine.json").write_text("[]")),
         damaged("optimizer", lambda f: (f / "optimizer.pt").write_bytes(b"torn")),
         damaged("empty", lambda f: (f / "optimizer.pt").write_bytes(b"")),

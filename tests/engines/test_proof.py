@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from strop.engines.local.probe import Probe
-from strop.engines.local.proof import Answers, asked, proved
+from strop.engines.local.proof import Answers, proved
 from strop.errors import PublishError
 
 NEW = ((3, np.log(0.6)), (4, np.log(0.3)), (5, np.log(0.1)))
@@ -55,10 +55,3 @@ def test_the_same_to_the_last_bit_is_another_version_if_the_learner_is_sure_that
     hardly = Probe(prompt=(1,), token=4, separation=0.03)
     assert proved("policy@2", same, learner(), hardly, 0.35).separation == 0.0
     assert proved("policy@2", same, learner(), Probe(prompt=(1,), token=4), 0.35).gap == 0.0
-
-
-def test_the_learner_is_asked_for_the_likely_tokens_and_the_probed_one() -> None:
-    top = ((3, -0.1), (4, -2.0), (5, -4.0))
-    assert asked(Probe(prompt=(1,)), top) == [3, 4]
-    assert asked(Probe(prompt=(1,), token=5), top) == [3, 4, 5]
-    assert asked(Probe(prompt=(1,), token=4), top) == [3, 4]

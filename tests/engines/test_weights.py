@@ -103,6 +103,18 @@ def test_a_copys_weights_are_the_base_plus_the_delta_rounded_once_in_one_block()
         assert first.untyped_storage().data_ptr() == last.untyped_storage().data_ptr()
 
 
+def test_a_copy_is_what_peft_itself_would_merge_to_the_last_bit() -> None:
+    for dtype in (torch.float32, torch.bfloat16):
+        base = bare().to(dtype)
+        model = moved(base)
+        mine = folded(base, model, "policy").model.layers
+        for layer, theirs in zip(mine, model.get_base_model().model.layers, strict=True):
+            for path in ("self_attn.k_proj", "mlp.down_proj"):
+                lora = theirs.get_submodule(path)
+                merged = lora.base_layer.weight.float() + lora.get_delta_weight("policy").float()
+                assert torch.equal(layer.get_submodule(path).weight, merged.to(dtype))
+
+
 def test_x26_folding_many_versions_does_not_drift() -> None:
     """Each copy starts at the base. Merging in place and back changes bfloat16 weights for good."""
     base = bare().to(torch.bfloat16)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -19,9 +19,18 @@ from strop.engine import Adapter, EngineInfo, Objective, Published, Scored
 from strop.engines.embedded import resolve_model
 from strop.engines.local.in_process import InProcess
 from strop.engines.local.learner import Learner, LearnerSettings
-from strop.engines.local.probe import ROWS as PROBE_ROWS
-from strop.engines.local.probe import TOP, Probe, answers, sharpest
-from strop.engines.local.proof import Answers, Proof, Top, asked, proved
+from strop.engines.local.probe import (
+    TOP,
+    Probe,
+    as_read,
+    behind,
+    candidates,
+    from_json,
+    probe_at,
+    sharpest,
+    to_json,
+)
+from strop.engines.local.proof import Answers, Proof, Top, proved
 from strop.engines.local.tokenizer import HFTokenizer
 from strop.engines.local.weights import (
     DType,
@@ -44,7 +53,7 @@ from strop.inference.sampling import Sampler, SamplingParams
 from strop.inference.server import RunningServer, serve
 from strop.trajectory.tokens import Row
 
-SCHEMA = 1
+SCHEMA = 2
 STATE = {"policy_version", "on_policy", "probe"}
 PROBE_BOUND = {torch.float32: 1e-3, torch.bfloat16: 0.35}
 POLICY = "policy"
@@ -105,10 +114,9 @@ class LocalEngine:
         self._server: RunningServer | None = None
         self._version = 0
         self._greeting = tuple(Chat(self.tokenizer).prompt([{"role": "user", "content": "Hello"}]))
-        self._probe = Probe(prompt=self._greeting)
-        self._seen: list[Row] = []
+        self._places = [behind(self._greeting)]
+        self._fresh = False
         self._served: str | None = None
-        self._moved = False
         try:
             self._server = serve(self.gateway.app, config.host, config.port)
             self.gateway.root = self._server.url
@@ -150,18 +158,12 @@ class LocalEngine:
         if len(rows) != len(advantages):
             raise InputError(f"{len(rows)} rows but {len(advantages)} advantages; one is needed for each row")
         metrics = learner.accumulate(rows, advantages, objective)
-        if objective == "policy":
-            fit = [row for row in rows if row.mask.any() and len(row.ids) <= self.config.max_length]
-            self._seen = [*self._seen, *fit][:PROBE_ROWS]
+        if objective == "policy" and learner.on_policy and not self._fresh:
+            self._look_at(candidates(rows, advantages, learner.found, self.config.max_length))
         return metrics
 
     def step(self) -> Mapping[str, float]:
-        seen, self._seen = self._seen, []
-        before = self.logprobs(seen, "policy")
-        metrics = self._learner().step()
-        self._moved = True
-        self._probe = sharpest(seen, before, self.logprobs(seen, "policy")) or self._probe
-        return metrics
+        return self._learner().step()
 
     def publish(self) -> Published:
         """Fold the adapter into a copy, serve it under its own name, probe it, move traffic, retire the old.
@@ -170,7 +172,7 @@ class LocalEngine:
         """
         learner = self._learner()
         published = self._serve_policy(self._version + 1)
-        self._version, self._moved = published.version, False
+        self._version, self._fresh = published.version, False
         learner.on_policy = True
         return published
 
@@ -205,7 +207,7 @@ class LocalEngine:
             "schema": SCHEMA,
             "policy_version": self._version,
             "on_policy": self.learner.on_policy,
-            "probe": asdict(self._probe),
+            "probe": {"fresh": self._fresh, "rows": to_json(self._places)},
         }
         (path / "engine.json").write_text(json.dumps(state))
 
@@ -219,10 +221,9 @@ class LocalEngine:
         overwrite(adapter_tensors(self._model, POLICY), read_adapter(path / "adapter"), path / "adapter")
         learner.optimizer.load_state_dict(optimizer)
         learner.forget()
-        self._seen, self._moved = [], False
         learner.on_policy = state["on_policy"]
         self._version = max(self._version, state["policy_version"])
-        self._probe = Probe(**{**state["probe"], "prompt": tuple(state["probe"]["prompt"])})
+        self._places, self._fresh = from_json(state["probe"]["rows"]), state["probe"]["fresh"]
 
     def close(self) -> None:
         if self._server is not None:
@@ -237,9 +238,10 @@ class LocalEngine:
     def _serve_policy(self, version: int) -> Published:
         began = time.perf_counter()
         name = f"{POLICY}@{version}"
-        self._serving.serve(name, version, self._model, Told(prompt=self._probe.prompt))
+        probe, learner = self._pointed()
+        self._serving.serve(name, version, self._model, Told(prompt=probe.prompt))
         try:
-            proof = self._proof(name)
+            proof = self._proof(name, probe, learner)
         except BaseException:
             self._serving.retire(name)
             raise
@@ -271,20 +273,28 @@ class LocalEngine:
             bound=PROBE_BOUND[self._base.dtype],
         )
 
-    def _proof(self, name: str) -> Proof:
-        """Ask `name`, what it could be mistaken for, and the learner, all at the probe."""
-        base, bound = self._serving.base, PROBE_BOUND[self._base.dtype]
-        # What was not trained since the last version may well answer the same.
-        probe = self._probe if self._moved else replace(self._probe, separation=None)
+    def _look_at(self, found: Sequence[Row]) -> None:
+        """Read these places before the step as `_pointed` will after it: their rounding is shared then."""
+        if found:
+            self._places, self._fresh = as_read(found, self.learner.hold(found).logprobs), True
+
+    def _pointed(self) -> tuple[Probe, dict[int, float]]:
+        """Where to ask, and what the learner says of every token there."""
+        held = self.learner.hold(self._places)
+        place = sharpest(self._places, held.logprobs)
+        said = held.distribution(place.row, place.nth).tolist()
+        fresh = self._fresh and not self.learner.on_policy
+        return probe_at(self._places, place, fresh=fresh), dict(enumerate(said))
+
+    def _proof(self, name: str, probe: Probe, learner: Mapping[int, float]) -> Proof:
+        """Ask `name`, and what it could be mistaken for, at the probe, and hold it against the learner."""
+        base = self._serving.base
         found = Answers(
             new=self._asked(name, probe),
             before=self._asked(self._served, probe) if self._served else None,
             base=self._asked(base, probe) if base else None,
         )
-        tokens = asked(probe, found.new)
-        learner = self.logprobs(answers(probe, tokens), "policy")
-        scored = {token: float(lp[0]) for token, lp in zip(tokens, learner, strict=True)}
-        return proved(name, found, scored, probe, bound)
+        return proved(name, found, learner, probe, PROBE_BOUND[self._base.dtype])
 
     def _prove_worn(self, name: str, worn: Any) -> None:
         """Hold a served adapter against the same adapter read here. Raises PublishError."""

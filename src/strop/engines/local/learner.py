@@ -17,6 +17,7 @@ from strop.engine import Adapter, Objective, Scored
 from strop.engines.local.checkpointing import keep_inputs_only
 from strop.engines.local.halves import side_by_side
 from strop.engines.local.head import head_of
+from strop.engines.local.held import Held
 from strop.engines.local.learning_rate import Schedule
 from strop.engines.local.limbs import limbs_for
 from strop.engines.local.losses.aggregation import shares
@@ -70,7 +71,8 @@ class Learner:
     is clipped is 1, as what learner and sampler differ by is rounding, which the importance weight
     corrects. Once a step has moved the policy on, the sampler is the old policy and ratios are against
     it, so that several steps on the same rows are clipped. Whoever publishes sets it back. `note` says
-    why shared prefixes are not shared with this model, also as a RuntimeWarning; None: they are.
+    why shared prefixes are not shared with this model, also as a RuntimeWarning; None: they are. `found`
+    are the policy's log-probs of the sampled tokens of each row accumulated last, as they were then.
     """
 
     def __init__(self, model: PeftModel, settings: LearnerSettings) -> None:
@@ -98,6 +100,7 @@ class Learner:
             warnings.warn(self.note, RuntimeWarning, stacklevel=2)
         self.device = self._head.weight.device
         self.on_policy = True
+        self.found: list[NDArray[np.float64]] = []
         self._divisor = 0.0
         self._trained = {id(parameter) for parameter in self.parameters}
 
@@ -117,6 +120,23 @@ class Learner:
             for c in columns
         ]
 
+    @torch.no_grad()
+    def hold(self, rows: Sequence[Row]) -> Held:
+        """Read rows under the policy, and keep what their sampled tokens' distributions are made of."""
+        self._check(rows)
+        logprobs, states = [np.zeros(0)] * len(rows), [torch.zeros(0)] * len(rows)
+        for packed in self._reader.packs(rows, max(SCORED_TOKENS, self.settings.micro_batch_tokens)):
+            hidden, index, target, temperature = self._predictions(packed, rows)
+            read, _ = target_logprobs(hidden, self._head, target, temperature)
+            sizes = [len(places) for places in packed.predictor]
+            parts = zip(
+                packed.rows, torch.split(read[index], sizes), torch.split(hidden[index], sizes), strict=True
+            )
+            for number, values, held in parts:
+                logprobs[number], states[number] = values.double().cpu().numpy(), held
+        heat = [row.temperature or 1.0 for row in rows]
+        return Held(logprobs=logprobs, states=states, temperatures=heat, head=self._head)
+
     def accumulate(
         self, rows: Sequence[Row], advantages: Sequence[float], objective: Objective = "policy"
     ) -> Mapping[str, float]:
@@ -131,10 +151,12 @@ class Learner:
         loss = self.settings.loss if objective == "policy" else LossSettings()
         share = shares(rows, loss)
         totals: dict[str, float] = {}
+        self.found = [np.zeros(0)] * len(rows)
         for read in self._read(rows, wants_reference=objective == "policy" and bool(loss.kl_coef)):
             summary = self._summary(read, rows, advantages, objective)
             summary["loss"] = summary["loss"] * self._per_token(read.rows, rows, share.weights)
             summary["loss"].sum().backward()  # type: ignore[no-untyped-call]
+            self._note(read, rows)
             for name, value in summary.items():
                 totals[name] = totals.get(name, 0.0) + float(value.detach().double().sum())
         tokens = float(sum(int(row.mask.sum()) for row in rows))
@@ -204,6 +226,11 @@ class Learner:
                 with self._using("reference"), torch.no_grad():
                     reference, _ = self._logprobs(packed, rows)
             yield _Read(packed.rows, *self._logprobs(packed, rows), reference)
+
+    def _note(self, read: _Read, rows: Sequence[Row]) -> None:
+        sizes = [int(rows[number].mask.sum()) for number in read.rows]
+        for number, values in zip(read.rows, torch.split(read.policy.detach(), sizes), strict=True):
+            self.found[number] = values.double().cpu().numpy()
 
     def _summary(
         self, read: _Read, rows: Sequence[Row], advantages: Sequence[float], objective: Objective

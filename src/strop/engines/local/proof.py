@@ -35,14 +35,8 @@ class Proof:
     base_separation: float | None
 
 
-def asked(probe: Probe, new: Top) -> list[int]:
-    """The tokens that the learner must score: the server's likely ones, and the probed one."""
-    tokens = dict.fromkeys(likely(new))
-    return list(tokens if probe.token is None else tokens | {probe.token: None})
-
-
 def proved(name: str, answers: Answers, learner: Mapping[int, float], probe: Probe, bound: float) -> Proof:
-    """The proof, from the learner's log-probs of the tokens `asked`.
+    """The proof, from the learner's log-probs of all tokens behind the probe's prompt.
 
     A served version may be off the learner by rounding, within `bound`, so what moved by less than that
     cannot be told from the gap alone. But a version whose every answer is bit for bit that of another one

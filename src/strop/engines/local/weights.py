@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
-from peft.tuners.lora.layer import ParamWrapper
+from peft.tuners.lora.layer import Linear, ParamWrapper
 from peft.tuners.tuners_utils import BaseTunerLayer
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
@@ -273,11 +273,21 @@ def folded(base: nn.Module, model: PeftModel, adapter: str) -> Any:
         if adapter in getattr(layer, "lora_A", {})
     }
     rooms = _rooms([modules[name].weight for name in worn])
+    # Fresh memory for each delta would cost as much as all that is computed: its pages are made one by one.
+    scratch = torch.empty(max((room.numel() for room in rooms), default=0), device=model.device)
     for (name, layer), room in zip(worn.items(), rooms, strict=True):
-        delta = layer.get_delta_weight(adapter).float()
-        room.copy_(delta.add_(modules[name].weight))
+        delta = _delta(layer, adapter, scratch[: room.numel()].view(room.shape))
+        room.copy_(delta.add_(modules[name].weight.float()))
         modules[name].weight = nn.Parameter(room, requires_grad=False)
     return serving.eval()
+
+
+def _delta(layer: Any, adapter: str, room: Tensor) -> Tensor:
+    """float32 [out, in], what an adapter adds to a weight; made in `room` where the layer is plain."""
+    if type(layer) is not Linear or layer.fan_in_fan_out or adapter in layer.lora_variant:
+        return cast(Tensor, layer.get_delta_weight(adapter)).float()
+    a, b = (side[adapter].weight.float() for side in (layer.lora_A, layer.lora_B))
+    return torch.mm(b, a, out=room).mul_(layer.scaling[adapter])
 
 
 def _rooms(weights: Sequence[Tensor]) -> list[Tensor]:
