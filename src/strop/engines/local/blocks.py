@@ -192,7 +192,7 @@ class Blocks:
         query, key, value = self._read(
             states, layer.input_layernorm.weight, (attention.q_proj, attention.k_proj, attention.v_proj)
         )
-        query, key = (_turned(self._heads(each), turn)[None] for each in (query, key))
+        query, key = (turned(self._heads(each), turn)[None] for each in (query, key))
         seen = attend(index, query, key, self._heads(value)[None]).reshape(len(states), -1)
         own, a, b = Projection.of(attention.o_proj)
         states = _Add.apply(states, seen, own, a, b)  # type: ignore[no-untyped-call]
@@ -210,16 +210,19 @@ class Blocks:
 
 
 def blocks_for(model: PeftModel) -> Blocks | None:
-    """The blocks of a float32 model on the CPU whose layers are plain Llama layers; None for any other.
+    """The blocks of a model that `is_plain`; None for any other.
 
     The caller must have checked the result against the model's own forward pass.
     """
     base: Any = model.get_base_model()
-    config = base.config
-    plain = config.model_type in KINDS and getattr(config, "hidden_act", "") == "silu"
-    if not plain or base.dtype != torch.float32 or base.device.type != "cpu" or _windowed(base.get_decoder()):
-        return None
-    return Blocks(base.get_decoder())
+    return Blocks(base.get_decoder()) if is_plain(base) else None
+
+
+def is_plain(model: Any) -> bool:
+    """Whether it is a float32 model on the CPU whose layers are plain Llama layers, LoRA on them or not."""
+    plain = model.config.model_type in KINDS and getattr(model.config, "hidden_act", "") == "silu"
+    on_cpu = model.dtype == torch.float32 and model.device.type == "cpu"
+    return bool(plain and on_cpu and not _windowed(model.get_decoder()))
 
 
 def _windowed(body: Any) -> bool:
@@ -239,7 +242,7 @@ def _apart(modules: Sequence[Any]) -> tuple[list[Projection], list[Tensor | None
     return layers, lora
 
 
-def _turned(heads: Tensor, turn: tuple[Tensor, Tensor]) -> Tensor:
+def turned(heads: Tensor, turn: tuple[Tensor, Tensor]) -> Tensor:
     """Rotary embedding of [heads, T, d]."""
     cos, sin = turn
     low, high = heads.chunk(2, dim=-1)

@@ -16,7 +16,9 @@ from strop.engines.embedded import resolve_model
 from strop.engines.local.contrast_readout import POLICY_COLUMNS, contrast_out
 from strop.engines.local.halves import side_by_side
 from strop.engines.local.head import Head, head_of
+from strop.engines.local.lockstep import lockstep_for
 from strop.engines.local.memory import release
+from strop.engines.local.pages import Pages, Span, give_back
 from strop.engines.local.reading import Reader
 from strop.engines.local.tokenizer import HFTokenizer
 from strop.engines.local.tree import Branch, Pack
@@ -26,6 +28,8 @@ from strop.trajectory.tokens import Row
 
 NODES = 4096
 """Nodes of a tree, unless one row alone has more."""
+TOGETHER = 2
+"""Rows as long as the longest that a tree has room for, where it is read in pieces."""
 STRETCH = 256
 """Nodes of a branch whose attention is one product: none is computed above the diagonal beyond it."""
 BASE = "base"
@@ -36,8 +40,8 @@ class ContrastConfig:
     """Who is read: adapter folders over `model`, "base" for the bare model, or whole models.
 
     `model`, and each whole model, is "smollm2", a folder or a hub name. `references` are in order, called
-    `names` or as they are. `max_length` None: as long as the models' contexts. `chat`: the tokenizer must
-    have a chat template.
+    `names` or as they are. `dtype` "auto" is float32 on the CPU. `max_length` None: as long as the models'
+    contexts. `chat`: the tokenizer must have a chat template.
     """
 
     policy: str
@@ -54,8 +58,10 @@ class ContrastConfig:
 class _Side:
     """One model as it is read: its body, and its head."""
 
+    model: Any
     reader: Reader
     head: Head
+    pages: list[Span]
     context: int
 
 
@@ -71,6 +77,9 @@ class LocalContrast:
         device = pick_device(config.device)
         loader = _Loader(config, device)
         self._sides = [loader.side(name) for name in (config.policy, *config.references)]
+        self._lockstep = lockstep_for(
+            [side.model for side in self._sides], [side.reader for side in self._sides]
+        )
         self.tokenizer = loader.tokenizer
         self.device = torch.device(device)
         fits = min(side.context for side in self._sides)
@@ -96,7 +105,8 @@ class LocalContrast:
         sorted_rows = [rows[i] for i in order]
         width = POLICY_COLUMNS + 2 * len(self.references)
         columns: list[NDArray[np.float64]] = [np.zeros((0, width))] * len(rows)
-        two = 2 if self.device.type == "cpu" else 1
+        # Models in lockstep are side by side themselves.
+        two = 2 if self.device.type == "cpu" and self._lockstep is None else 1
         with torch.inference_mode():
             packs = self._packs(sorted_rows)
             for at in range(0, len(packs), two):
@@ -112,7 +122,10 @@ class LocalContrast:
     def _packs(self, rows: Sequence[Row]) -> list[Pack]:
         """Trees that all models can read, of stretches short enough for causal attention to pay."""
         slowest = next((s for s in self._sides if s.reader.way == "rows"), self._sides[0])
-        return [_in_stretches(packed) for packed in slowest.reader.packs(rows, NODES)]
+        nodes = NODES
+        if self._lockstep is not None:
+            nodes = max(NODES, TOGETHER * max((len(row.ids) for row in rows), default=0))
+        return [_in_stretches(packed) for packed in slowest.reader.packs(rows, nodes)]
 
     def _pack(self, rows: Sequence[Row], packed: Pack) -> list[NDArray[np.float64]]:
         heat = np.concatenate(
@@ -124,19 +137,32 @@ class LocalContrast:
         wanted = np.stack([np.concatenate(packed.predictor), np.concatenate(packed.target)])
         keys, index = np.unique(np.vstack([wanted, heat]), axis=1, return_inverse=True)
         nodes, target = self._tensor(keys[0].astype(np.int64)), self._tensor(keys[1].astype(np.int64))
-        states = self._states(packed, nodes)
-        heads = [side.head for side in self._sides]
-        values = contrast_out(states, heads, target, self._tensor(keys[2]).float())
+        values = self._read_out(self._states(packed, nodes), target, self._tensor(keys[2]).float())
         flat = values.double().cpu().numpy()[index.reshape(-1)]
         return np.split(flat, np.cumsum([len(p) for p in packed.predictor])[:-1])
 
     def _states(self, packed: Pack, nodes: Tensor) -> list[Tensor]:
         """[n, d] under each model; the same tensor where it is the same model."""
+        if self._lockstep is not None:
+            return _taken(self._lockstep.hidden(packed), nodes)
         known: dict[int, Tensor] = {}
         for side in self._sides:
             if id(side) not in known:
-                known[id(side)] = side.reader.hidden(packed)[nodes]
-        return [known[id(side)] for side in self._sides]
+                known[id(side)] = side.reader.hidden(packed)
+        return _taken([known[id(side)] for side in self._sides], nodes)
+
+    def _read_out(self, states: Sequence[Tensor], target: Tensor, heat: Tensor) -> Tensor:
+        heads = [side.head for side in self._sides]
+
+        def half(part: slice) -> Tensor:
+            return contrast_out(_taken(states, part), heads, target[part], heat[part])
+
+        middle = len(target) // 2 if self._lockstep is not None else 0
+        parts = [slice(0, middle), slice(middle, None)] if middle else [slice(None)]
+        values = torch.cat(side_by_side(half, parts))
+        for side in self._sides:
+            give_back(side.pages)
+        return values
 
     def _tensor(self, array: NDArray[Any]) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(array)).to(self.device)
@@ -156,7 +182,9 @@ class _Loader:
 
     def __init__(self, config: ContrastConfig, device: str) -> None:
         self._model, self._chat = config.model, config.chat
-        self._dtype, self._device = pick_dtype(config.dtype, device), device
+        # A grade is the small difference of two log-probs: rounding to bfloat16 moves it by a nat and more.
+        exact: DType = "float32" if config.dtype == "auto" and device == "cpu" else config.dtype
+        self._dtype, self._device = pick_dtype(exact, device), device
         self._wholes: dict[str, Any] = {}
         self._sides: dict[str, _Side] = {}
         self._tokenizers: dict[str, HFTokenizer] = {}
@@ -179,7 +207,13 @@ class _Loader:
         twin = wearing(base, Path(key)) if worn else share(base)
         # The head is read while the attention is the model's own.
         head = head_of(share(base))
-        return _Side(reader=Reader(twin), head=head, context=_context(base))
+        return _Side(
+            model=twin,
+            reader=Reader(twin),
+            head=head,
+            pages=Pages().of([head.weight]),
+            context=_context(base),
+        )
 
     def _whole(self, name: str) -> Any:
         if name not in self._wholes:
@@ -188,6 +222,9 @@ class _Loader:
             chat = self._chat and not self._tokenizers
             self._add_tokenizer(name, HFTokenizer.load(source, chat=chat))
             self._wholes[name] = load_base(source, self._dtype, self._device)
+            pages = Pages()
+            give_back(pages.of(self._wholes[name].parameters()))
+            pages.lend(self._wholes[name])
         return self._wholes[name]
 
     def _add_tokenizer(self, name: str, found: HFTokenizer) -> None:
@@ -198,6 +235,12 @@ class _Loader:
                     "for they score the same token ids"
                 )
         self._tokenizers[name] = found
+
+
+def _taken(states: Sequence[Tensor], nodes: Tensor | slice) -> list[Tensor]:
+    """The same nodes of each; still one tensor where it was one."""
+    taken = {id(each): each[nodes] for each in states}
+    return [taken[id(each)] for each in states]
 
 
 def _context(model: Any) -> int:

@@ -16,7 +16,7 @@ Result = TypeVar("Result")
 
 
 def side_by_side(work: Callable[[Half], Result], halves: Sequence[Half]) -> list[Result]:
-    """`work` of each of one or two halves, in their order; two are done at once.
+    """`work` of each half, in their order; two are done at once, however many there are.
 
     How many threads a half has changes how its sums are rounded, so it does not hang on the load.
     """

@@ -1,9 +1,9 @@
 """Weights that are pages of a mapped file: given back after use, and read again from the system's cache.
 
 A model that is read straight from its file holds no memory of its own, only pages that the system may take
-back. Until it does they count as held: a whole model, though one layer is used at a time. On Linux they can be
-given back at once; to have them again costs a millisecond a layer of the embedded model. Weights that were
-converted when they were loaded are not of a file, and stay.
+back. Until it does they count as held: a whole model, though one layer is used at a time. On Linux they can
+be given back at once; to have them again costs a millisecond a layer of the embedded model. Weights that
+were converted when they were loaded are not of a file, and stay.
 """
 
 import ctypes
@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor, nn
 
 _MADV_DONTNEED = 4

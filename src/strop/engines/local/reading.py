@@ -104,7 +104,7 @@ class Reader:
         foreign = foreign_layers(self._model.config.get_text_config())
         if foreign is not None:
             return foreign
-        rows = _probe(int(self._model.get_input_embeddings().weight.shape[0]))
+        rows = probe_rows(int(self._model.get_input_embeddings().weight.shape[0]))
         expected = torch.cat([self.hidden(alone)[:-1] for alone in self.packs(rows, 1)])
         ways: list[Way] = ["branches", "masks"]
         if self._model.device.type == "cuda":
@@ -149,7 +149,8 @@ class Reader:
         return torch.from_numpy(np.ascontiguousarray(array)).to(self._model.device)
 
 
-def _probe(vocabulary: int) -> list[Row]:
+def probe_rows(vocabulary: int) -> list[Row]:
+    """The rows of PROBE."""
     rows = []
     for ninths in PROBE:
         ids = np.array([vocabulary * part // 9 for part in ninths], dtype=np.int64)
