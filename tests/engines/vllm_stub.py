@@ -119,7 +119,9 @@ class Handler(BaseHTTPRequestHandler):
 def main() -> None:
     if "-c" in sys.argv:
         return
-    (Path(os.environ["STUB_DIR"]) / "pid").write_text(str(os.getpid()))
+    # Whole, as soon as it is there.
+    (Path(os.environ["STUB_DIR"]) / "pid.new").write_text(str(os.getpid()))
+    os.replace(Path(os.environ["STUB_DIR"]) / "pid.new", Path(os.environ["STUB_DIR"]) / "pid")
     if told("broken"):
         print("ValueError: no such argument", flush=True)
         sys.exit(2)
