@@ -16,6 +16,7 @@ from studies.order_desk.results import (
 from studies.order_desk.tables import (
     USES,
     by_training,
+    centred,
     default,
     estimates,
     gains,
@@ -105,12 +106,11 @@ def _wrong(results: Results) -> str:
 
 
 def _beside(right: Any, wrong: Any, name: str) -> list[str]:
-    centred = next((e for key, e in wrong["results"].items() if "centred" in key), None)
     return [
         shown(default(right)),
         shown(default(wrong)),
         shown(right["differences"].get(name)),
-        shown(centred),
+        shown(centred(wrong)),
     ]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from studies.order_desk.policies import KL
 from studies.order_desk.results import WARM, Results
 from studies.order_desk.setting import FIRST
-from studies.order_desk.tables import default, estimates, shown, unbeaten
+from studies.order_desk.tables import centred, default, estimates, shown, unbeaten
 
 WIDTH = 112
 
@@ -42,11 +42,12 @@ def summary(results: Results) -> str:
     """The findings, for better and worse."""
     measured = results.measured
     warm = [one.warm for one in measured]
+    known = results.truths[WARM]
     picks = [one.select for one in warm]
     shares = [found["best_of"]["oracle_gain_closed"][found["default"]] for found in picks]
     lines = [
-        f"Attempts of the warm start, graded by the trained policies: AUROC of success "
-        f"{_each([default(one.predict) for one in warm])}.",
+        f"Attempts of the warm start (n = {known['n']} at {known['clusters']} scenarios), graded by the "
+        f"trained policies: AUROC of success {_each([default(one.predict) for one in warm])}.",
         f"Best of {results.setting.attempts} gains {_each([_gain(found) for found in picks])} over a random "
         f"pick, a share of {_each(shares, 2)} of the oracle's gain.",
         f"The first wrong step is named in {_each([default(one.attribute) for one in warm])} of failures.",
@@ -54,6 +55,9 @@ def summary(results: Results) -> str:
         f"With the bare model as reference: AUROC {_each([default(one.wrong.predict) for one in measured])}; "
         f"gain over a random pick {_each([_gain(one.wrong.select) for one in measured])}; "
         f"first wrong step {_each([default(one.wrong.attribute) for one in measured])}.",
+        f"With the bare model as reference, but centred: AUROC "
+        f"{_each([centred(one.wrong.predict) for one in measured])}; first wrong step "
+        f"{_each([centred(one.wrong.attribute) for one in measured])}.",
         f"On the trained policies' own attempts, which seldom fail: "
         f"AUROC {_each([default(one.own.predict) for one in measured])}; "
         f"gain over a random pick {_each([_gain(one.own.select) for one in measured])}.",
@@ -111,7 +115,8 @@ OTHERS = filled(
 WRONG_WORDS = filled(
     """The same policies and attempts, with the untuned model as reference instead of the warm start. The
     log-ratio then holds all that the warm start taught, the form of calls first of all, and not only what
-    reward changed. The difference is of the default, right reference less wrong one."""
+    reward changed. The difference is of the default, right reference less wrong one. Centring takes the KL
+    off at every token, and with it what was taught everywhere alike."""
 )
 
 TUNED = filled(

@@ -37,6 +37,11 @@ def default(found: Found) -> Mapping[str, Any]:
     return chosen
 
 
+def centred(found: Found) -> Mapping[str, Any] | None:
+    """The estimate of the default's centred reading, where there is one."""
+    return next((e for name, e in found["results"].items() if "centred" in name), None)
+
+
 def sign(found: Found, name: str) -> str:
     """A star where the default is surely above, a dagger where it is surely below."""
     gap = found["differences"].get(name)
