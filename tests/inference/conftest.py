@@ -15,7 +15,7 @@ def bench() -> Callable[..., Bench]:
 
 @pytest.fixture
 def run() -> Callable[[Coroutine[Any, Any, Any]], Any]:
-    return lambda coroutine: asyncio.run(asyncio.wait_for(coroutine, 60))
+    return lambda coroutine: asyncio.run(asyncio.wait_for(coroutine, 250))
 
 
 @pytest.fixture
