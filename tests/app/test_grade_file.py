@@ -155,9 +155,9 @@ def test_longer_than_the_model_slides_and_says_so(
 
 KILLED = """
 import os, signal
-from strop.app import grading
+from strop.app import kept_lines
 
-put, lines = grading._put, []
+put, lines = kept_lines.put, []
 
 def put_and_killed(file, line):
     put(file, line)
@@ -165,7 +165,7 @@ def put_and_killed(file, line):
     if len(lines) == 150:
         os.kill(os.getpid(), signal.SIGKILL)
 
-grading._put = put_and_killed
+kept_lines.put = put_and_killed
 """
 
 

@@ -137,6 +137,26 @@ def test_a_score_an_assistant_message_is_read_by_step_index():
     assert column.of_steps(run).tolist() == [0.8, 0.6]
 
 
+def test_steps_without_a_score_are_left_out_and_never_suspected():
+    lines = [
+        ("g:1", {"trajectory_id": "a", "step_scores": {"prm": [0.9, None, 0.3]}, "scores": {"rm": 1.0}}),
+        ("g:2", {"trajectory_id": "b", "step_scores": {"prm": [None, None]}}),
+        ("g:3", {"trajectory_id": "c", "step_scores": {"prm": [0.5, 0.1]}}),
+    ]
+    found = read_inline(lines)
+    a, b, c = graded("a", [0.0] * 3, 1.0), graded("b", [0.0] * 2, 1.0), graded("c", [0.0] * 2, 1.0)
+    prm, rm = found["prm"], found["rm"]
+    assert {n: s(a) for n, s in prm.run_scores().items()} == pytest.approx(
+        {"prm (mean step)": 0.6, "prm (lowest step)": 0.3}
+    )
+    assert prm.step_scores()["prm"](a).tolist() == [0.9, np.inf, 0.3]
+    kept, lost = covered([a, b, c], [prm])
+    assert ([g.trajectory_id for g in kept], lost) == (["a", "c"], {"no score of prm": 1})
+    # c has no score of the whole, which only uses of whole runs lack.
+    assert [g.trajectory_id for g in covered([a, b, c], [prm, rm])[0]] == ["a"]
+    assert [g.trajectory_id for g in covered([a, b, c], [prm, rm], "steps")[0]] == ["a", "c"]
+
+
 def test_truths_from_a_trajectory_file():
     calls = [{"function": {"name": "refund"}}, {"function": {"name": "ask"}}]
     lines = [

@@ -4,6 +4,7 @@ from strop.app.grading import GradeJob, grade_file
 from strop.app.judge_file import JudgeJob, judge_file, show_prompts
 from strop.app.judge_replay import replay_file
 from strop.app.offline import report
+from strop.app.rewarding import RewardAsked
 from strop.app.serving import serve
 from strop.app.uses import Asked, attribute_failures, predict_success, select_best
 from strop.app.warmstart import WarmstartJob, warmstart
@@ -14,6 +15,7 @@ __all__ = [
     "DemoOptions",
     "GradeJob",
     "JudgeJob",
+    "RewardAsked",
     "WarmstartJob",
     "attribute_failures",
     "demo",

@@ -6,14 +6,16 @@ import os
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from strop.app.kept_lines import append, kept
 from strop.app.progress import OnProgress, silent
+from strop.app.rewarding import Reading, RewardAsked, Scoring, check_rewards, joined, write_column
 from strop.engines.opening import prepare
 from strop.errors import ConfigError, InputError
 from strop.grader.codec import to_json
@@ -25,8 +27,8 @@ from strop.grader.spans import text_kinds
 from strop.inference.chat import Chat
 from strop.training.demonstrations import as_turns
 from strop.trajectory import codec
-from strop.trajectory.atomic import replacing, sync_directory, unwritable
-from strop.trajectory.lines import dump_line, parse_object
+from strop.trajectory.atomic import replacing, sync_directory
+from strop.trajectory.lines import write_objects
 from strop.trajectory.model import Trajectory
 
 if TYPE_CHECKING:
@@ -45,7 +47,8 @@ class GradeJob:
     No reference: the bare `model`, for a policy that is an adapter. `text` is how messages without
     recorded token ids become tokens: "chat" by the model's template; "plain" in the plain format, also
     of trajectories with ids; "plain-all" the same with every message graded. `long`, `max_length`: see
-    `strop.grader.sliding`; `tokens` writes single tokens' numbers too.
+    `strop.grader.sliding`; `tokens` writes single tokens' numbers too. `rewards` are trained reward models,
+    each a column beside the grades.
     """
 
     file: Path
@@ -58,7 +61,13 @@ class GradeJob:
     max_length: int | None = None
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     tokens: bool = False
+    rewards: tuple[RewardAsked, ...] = ()
     progress: OnProgress = silent
+
+    @property
+    def reading(self) -> Reading:
+        """What holds for reward models too."""
+        return Reading(text=self.text, max_length=self.max_length, dtype=self.dtype)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -91,23 +100,47 @@ def grade_file(job: GradeJob) -> dict[str, Any]:
     """
     _check(job)
     prepare()
+    kinds = check_rewards(job.rewards, job.reading)
     job.progress("reading")
     total, digest = _survey(job.file)
     work = job.out.with_name(f"{job.out.name}{WORK}")
     _begin(work, _written(job, digest))
     tally = _Tally()
-    done = _kept(work / "grades.jsonl", tally)
+    done = kept(work / "grades.jsonl", tally.add)
     began = time.perf_counter()
     try:
-        _append(work / "grades.jsonl", _lines(job, done, total), tally)
+        append(work / "grades.jsonl", _lines(job, done, total), tally.add)
     except BaseException:
         if not tally.graded + tally.reasons.total():
             shutil.rmtree(work, ignore_errors=True)
         raise
+    rewards = {name: kinds[name] | found for name, found in _finished(job, work, total).items()}
+    shutil.rmtree(work, ignore_errors=True)
+    return _result(job, tally, done, time.perf_counter() - began) | ({"rewards": rewards} if rewards else {})
+
+
+def _finished(job: GradeJob, work: Path, total: int) -> dict[str, Any]:
+    """Put the grades in their place, with the columns of reward models, and say what those came to."""
+    found: dict[str, Any] = {}
+    files = []
+    for number, model in enumerate(job.rewards):
+        files.append(work / f"rewards-{number}.jsonl")
+        found[model.name] = write_column(
+            Scoring(
+                file=job.file,
+                total=total,
+                kept_in=files[-1],
+                model=model,
+                reading=job.reading,
+                progress=job.progress,
+            )
+        )
+    if files:
+        write_objects(job.out, joined(work / "grades.jsonl", files))
+        return found
     os.replace(work / "grades.jsonl", job.out)
     sync_directory(job.out.parent)
-    shutil.rmtree(work, ignore_errors=True)
-    return _result(job, tally, done, time.perf_counter() - began)
+    return found
 
 
 def _check(job: GradeJob) -> None:
@@ -154,7 +187,8 @@ def _survey(file: Path) -> tuple[int, str]:
 
 def _written(job: GradeJob, digest: str) -> dict[str, Any]:
     """All that the lines depend on."""
-    models = {name: _stamp(name) for name in (job.policy, *job.references, job.model)}
+    named = (job.policy, *job.references, job.model, *(one.model for one in job.rewards))
+    models = {name: _stamp(name) for name in named}
     how = {name: getattr(job, name) for name in ("text", "long", "max_length", "dtype", "tokens")}
     return {
         "schema": SCHEMA,
@@ -162,6 +196,7 @@ def _written(job: GradeJob, digest: str) -> dict[str, Any]:
         "policy": job.policy,
         "references": list(job.references),
         "model": job.model,
+        "rewards": [asdict(one) for one in job.rewards],
         "files": models,
         **how,
     }
@@ -188,38 +223,6 @@ def _begin(work: Path, settings: Mapping[str, Any]) -> None:
         return
     with replacing(record) as file:
         file.write(text.encode())
-
-
-def _kept(path: Path, tally: _Tally) -> int:
-    """Lines that are whole, counted; a torn one at the end is cut off."""
-    if not path.exists():
-        return 0
-    done, whole = 0, 0
-    with open(path, "r+b") as file:
-        for raw in file:
-            if not raw.endswith(b"\n"):
-                break
-            tally.add(parse_object(raw.decode(), where=f"{path}:{done + 1}"))
-            done, whole = done + 1, whole + len(raw)
-        file.truncate(whole)
-    return done
-
-
-def _append(path: Path, lines: Iterable[Mapping[str, Any]], tally: _Tally) -> None:
-    try:
-        with open(path, "ab") as file:
-            for line in lines:
-                _put(file, line)
-                tally.add(line)
-            os.fsync(file.fileno())
-    except OSError as error:
-        raise unwritable(path, error) from error
-
-
-def _put(file: BinaryIO, line: Mapping[str, Any]) -> None:
-    """At once to the system, so that a killed process loses nothing that was graded."""
-    file.write(dump_line(line))
-    file.flush()
 
 
 def _lines(job: GradeJob, done: int, total: int) -> Iterator[dict[str, Any]]:

@@ -9,7 +9,7 @@ from strop.errors import InputError
 from strop.grader.attribute import MEAN_RULE, attribute, constants
 from strop.grader.baselines import OWN, RUNS, STEPS, RunScore, StepScore
 from strop.grader.codec import from_json
-from strop.grader.columns import Column, covered, read_column, read_inline
+from strop.grader.columns import Column, Units, covered, read_column, read_inline
 from strop.grader.grade import Graded
 from strop.grader.labels import Label, labelled, read_labels, tool_call_scores
 from strop.grader.nested import nested_attribute, nested_predict, nested_select
@@ -78,7 +78,7 @@ def predict_success(asked: Asked) -> dict[str, Any]:
 
 def attribute_failures(asked: Asked) -> dict[str, Any]:
     """Which step broke a failed run: the grade's rules beside every baseline and constant. JSON object."""
-    found = _evidence(asked)
+    found = _evidence(asked, "steps")
     rng = generator(asked.seed, "attribute")
     comparison = attribute(found.graded, rng, success=asked.success, other=found.own_steps, nulls=found.steps)
     return {
@@ -101,7 +101,7 @@ def read_truths(file: Path | None) -> dict[str, Label]:
     return read_labels(_objects(file)) if file else {}
 
 
-def _evidence(asked: Asked) -> _Evidence:
+def _evidence(asked: Asked, what: Units = "runs") -> _Evidence:
     lines = list(_objects(asked.file))
     graded = [_graded(where, line) for where, line in lines]
     if not graded:
@@ -112,7 +112,7 @@ def _evidence(asked: Asked) -> _Evidence:
     columns = [*read_inline(lines).values()]
     columns += [read_column(name, _objects(path)) for name, path in asked.baselines.items()]
     _check_names(columns)
-    kept, lost = covered(graded, columns)
+    kept, lost = covered(graded, columns, what)
     runs = {name: score for column in columns for name, score in column.run_scores().items()}
     steps = {name: score for column in columns for name, score in column.step_scores().items()}
     return _Evidence(

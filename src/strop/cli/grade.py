@@ -8,6 +8,27 @@ import typer
 from strop.cli.options import Json
 from strop.cli.output import emit
 from strop.cli.progress import Progress
+from strop.cli.reward_options import (
+    RewardBad,
+    RewardGood,
+    RewardKind,
+    RewardMarker,
+    RewardModel,
+    rewards_asked,
+)
+
+Text = Annotated[
+    Literal["chat", "plain", "plain-all"],
+    typer.Option("--format", help="How messages without token ids are written out."),
+]
+Long = Annotated[
+    Literal["slide", "last"],
+    typer.Option(help="Longer than the context: slide over all of it, or the last of it only."),
+]
+MaxLength = Annotated[int | None, typer.Option(help="Tokens shown at once; default: the model's context.")]
+DType = Annotated[
+    Literal["auto", "float32", "bfloat16"], typer.Option(help="Numbers the models are read in.")
+]
 
 
 def run(
@@ -25,21 +46,16 @@ def run(
     ] = None,
     model: Annotated[str, typer.Option(help="The base model of LoRA folders.")] = "smollm2",
     out: Annotated[Path, typer.Option(help="Where the grades go.")] = Path("grades.jsonl"),
-    text: Annotated[
-        Literal["chat", "plain", "plain-all"],
-        typer.Option("--format", help="How messages without token ids are written out."),
-    ] = "chat",
-    long: Annotated[
-        Literal["slide", "last"],
-        typer.Option(help="Longer than the context: slide over all of it, or the last of it only."),
-    ] = "slide",
-    max_length: Annotated[
-        int | None, typer.Option(help="Tokens shown at once; default: the model's context.")
-    ] = None,
-    dtype: Annotated[
-        Literal["auto", "float32", "bfloat16"], typer.Option(help="Numbers the models are read in.")
-    ] = "auto",
+    text: Text = "chat",
+    long: Long = "slide",
+    max_length: MaxLength = None,
+    dtype: DType = "auto",
     tokens: Annotated[bool, typer.Option("--tokens", help="Write single tokens' numbers too.")] = False,
+    reward_model: RewardModel = None,
+    reward_kind: RewardKind = "auto",
+    reward_marker: RewardMarker = None,
+    reward_good: RewardGood = None,
+    reward_bad: RewardBad = None,
     json: Json = False,
 ) -> None:
     """Grade every step of trajectories, policy against reference.
@@ -49,6 +65,9 @@ def run(
     """
     from strop import app
 
+    rewards = rewards_asked(
+        reward_model, kind=reward_kind, marker=reward_marker, good=reward_good, bad=reward_bad
+    )
     with Progress() as progress:
         job = app.GradeJob(
             file=file,
@@ -61,6 +80,7 @@ def run(
             max_length=max_length,
             dtype=dtype,
             tokens=tokens,
+            rewards=rewards,
             progress=progress,
         )
         result = app.grade_file(job)

@@ -1,14 +1,15 @@
 """Scores from elsewhere beside the grades: a judge's, Monte-Carlo step values, a trained reward model's.
 
 A line of a grades file may hold `scores`, an object of names to numbers (one a run), and `step_scores`, an
-object of names to lists, one number a graded step or one an assistant message. A file of its own has lines
+object of names to lists, one number a graded step or one an assistant message, null for a step that has none
+(`unscored_by`, by name, says why). A file of its own has lines
 with `trajectory_id` and `score`, a number, or `step_scores`, a list; a line of verdicts, with `group_id`, has
 `scores` of several runs. Higher is better everywhere.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -18,34 +19,45 @@ from strop.grader.grade import Graded
 from strop.grader.ratio import Floats
 from strop.trajectory.fields import Place
 
+Units = Literal["runs", "steps"]
+
 
 @dataclass(slots=True, kw_only=True)
 class Column:
-    """One named score: `runs` by trajectory id, `steps` by trajectory id, one number a step."""
+    """One named score: `runs` by trajectory id, `steps` by trajectory id, one number a step, nan for none."""
 
     name: str
     runs: dict[str, float] = field(default_factory=dict)
     steps: dict[str, Floats] = field(default_factory=dict)
 
-    def covers(self, graded: Graded) -> bool:
-        """Whether it says anything of this run."""
-        return graded.trajectory_id in self.runs or graded.trajectory_id in self.steps
+    def covers(self, graded: Graded, what: Units = "runs") -> bool:
+        """Whether it scores this run, or for "steps" a graded step of it; a column of runs says nothing of
+        steps, and so lacks none."""
+        run = graded.trajectory_id
+        if what == "runs" and self.runs:
+            return run in self.runs
+        if run in self.steps:
+            return bool(np.isfinite(self.of_steps(graded)).any())
+        return what == "steps" and not self.steps
 
     def run_scores(self) -> dict[str, RunScore]:
-        """By name: the score of a run, or where there are scores of steps only, their mean and lowest."""
+        """By name: the score of a run, or where there are scores of steps only, their mean and lowest. Steps
+        without a score are left out."""
         if self.runs:
             return {self.name: lambda g: self.runs[g.trajectory_id]}
         return {
-            f"{self.name} (mean step)": lambda g: float(self.of_steps(g).mean()),
-            f"{self.name} (lowest step)": lambda g: float(self.of_steps(g).min()),
+            f"{self.name} (mean step)": lambda g: float(np.nanmean(self.of_steps(g))),
+            f"{self.name} (lowest step)": lambda g: float(np.nanmin(self.of_steps(g))),
         }
 
     def step_scores(self) -> dict[str, StepScore]:
-        """By name: the scores of the steps, if it has any."""
-        return {self.name: self.of_steps} if self.steps else {}
+        """By name: the scores of the steps, if it has any; a step without one is the last to be suspected."""
+        if not self.steps:
+            return {}
+        return {self.name: lambda g: np.nan_to_num(self.of_steps(g), nan=np.inf, posinf=np.inf)}
 
     def of_steps(self, graded: Graded) -> Floats:
-        """One number a graded step, [K]. Raises InputError where they do not line up."""
+        """One number a graded step, [K], nan for none. Raises InputError where they do not line up."""
         values, places = self.steps[graded.trajectory_id], [s.index for s in graded.steps]
         if len(values) == len(places):
             return values
@@ -94,12 +106,14 @@ def read_column(name: str, lines: Iterable[tuple[str, Mapping[str, Any]]]) -> Co
     return column
 
 
-def covered(graded: Sequence[Graded], columns: Sequence[Column]) -> tuple[list[Graded], dict[str, int]]:
-    """Runs that every column speaks of, so that all scores are set against each other on the same runs,
-    and how many were left out for want of which. Raises InputError where steps do not line up."""
+def covered(
+    graded: Sequence[Graded], columns: Sequence[Column], what: Units = "runs"
+) -> tuple[list[Graded], dict[str, int]]:
+    """Runs that every column scores, or scores a step of, so that all are set against each other on the same
+    runs, and how many were left out for want of which. Raises InputError where steps do not line up."""
     kept, lost = [], dict.fromkeys((f"no score of {c.name}" for c in columns), 0)
     for one in graded:
-        missing = [c.name for c in columns if one.steps and not c.covers(one)]
+        missing = [c.name for c in columns if one.steps and not c.covers(one, what)]
         if missing:
             lost[f"no score of {missing[0]}"] += 1
             continue
@@ -113,4 +127,4 @@ def covered(graded: Sequence[Graded], columns: Sequence[Column]) -> tuple[list[G
 def _steps(place: Place, values: Any, name: str) -> Floats:
     if not isinstance(values, list) or not values:
         place.refuse(f"{name} must be a list with a number a step")
-    return np.array([place.finite(value, name) for value in values])
+    return np.array([np.nan if value is None else place.finite(value, name) for value in values])

@@ -87,6 +87,10 @@ class Chat:
         """The text whose tokens `prompt` returns."""
         return self._render(messages, tools, generation_prompt=True)
 
+    def closed_text(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> str:
+        """The text of a conversation that ends with its last message: no reply is awaited."""
+        return self._render(messages, tools, generation_prompt=False)
+
     def written(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> str:
         """The text a model must sample for the last of these messages to be its reply.
 

@@ -22,6 +22,15 @@ class HFTokenizer:
         added = [token.content for token in backend.added_tokens_decoder.values() if token.special]
         self.special_tokens: Sequence[str] = tuple(dict.fromkeys([*backend.all_special_tokens, *added]))
 
+    @property
+    def longest(self) -> int:
+        """Tokens that its model takes at once, as far as the tokenizer says so."""
+        return int(min(self._backend.model_max_length, 1 << 30))
+
+    def has(self, token: str) -> bool:
+        """Whether this is one token of the vocabulary."""
+        return token in self._backend.get_vocab()
+
     @classmethod
     def load(cls, model: str | Path, *, chat: bool = True) -> "HFTokenizer":
         """Read a model's tokenizer. Raises ModelError where there is none, or for `chat` no chat template."""
