@@ -1,7 +1,9 @@
 """What tests of several packages share. Nothing heavy is loaded before a test asks for it."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -20,6 +22,22 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from local_model import write_model
 
     return write_model(tmp_path_factory.mktemp("model") / "tiny")
+
+
+@pytest.fixture(scope="session")
+def vllm_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A real vLLM on a tiny model, one for all tests: to start it takes most of a minute."""
+    if "STROP_VLLM_PYTHON" not in os.environ:
+        pytest.skip("needs a vLLM: make test-vllm, or set STROP_VLLM_PYTHON to a Python that has one")
+    from vllm_server import Supervised
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("VLLM_CPU_KVCACHE_SPACE", os.environ.get("VLLM_CPU_KVCACHE_SPACE", "1"))
+        server = Supervised(tmp_path_factory.mktemp("vllm"))
+        try:
+            yield server
+        finally:
+            server.engine.close()
 
 
 @pytest.fixture(scope="module")

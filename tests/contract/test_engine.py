@@ -5,7 +5,6 @@ read and move the policy's trained parameters, and how to ask what is being serv
 """
 
 import asyncio
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -76,8 +75,8 @@ def _make_vllm(fixture: Callable[[str], Any]) -> Engine:
     from strop.engines.opening import vllm
     from strop.engines.vllm.settings import VllmSettings
 
-    model, url = fixture("vllm_server")
-    return vllm(_local_config(model), VllmSettings(url=url))
+    server = fixture("vllm_server")
+    return vllm(_local_config(server.model), VllmSettings(url=server.url))
 
 
 def _get_local(engine: Any) -> Floats:
@@ -135,11 +134,15 @@ CASES = [
 ]
 
 
-@pytest.fixture(params=CASES, ids=lambda case: case.name)
+def _marked(case: EngineCase) -> Any:
+    return pytest.param(case, id=case.name, marks=[pytest.mark.vllm] if case.name == "vllm" else [])
+
+
+@pytest.fixture(params=map(_marked, CASES))
 def case(request: pytest.FixtureRequest) -> Iterator[EngineCase]:
     """The case, with a `make()` whose engines are closed after the test."""
-    if request.param.name == "vllm" and "STROP_VLLM_PYTHON" not in os.environ:
-        pytest.skip("needs a vLLM: set STROP_VLLM_PYTHON to a Python that has one")
+    if request.param.name == "vllm":
+        request.getfixturevalue("vllm_server")
     if request.param.name != "fake":
         request.getfixturevalue("one_thread")
     made: list[Engine] = []
