@@ -1,0 +1,1 @@
+"""Swaps of a served adapter under load: who asked, when, and which version it was that answered."""
