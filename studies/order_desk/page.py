@@ -92,7 +92,14 @@ def _other_attempts(results: Results) -> str:
             cells = [shown(default(one)) for one in found]
             rows.append([title, ASKED[use], *cells, prose.held(counts, len(found))])
     header = ["attempts", "measure", *_seeds(results), "not surely beaten in every training"]
-    return f"## Attempts of the trained policies\n\n{prose.OTHERS}\n{table(header, rows)}"
+    praise = [
+        [f"seed {one.policy.seed}", *(f"{shown(e)}, n = {e['n']}" for e in one.praised.values())]
+        for one in results.measured
+    ]
+    return (
+        f"## Attempts of the trained policies\n\n{prose.OTHERS}\n{table(header, rows)}\n{prose.PRAISED}\n"
+        + table(["", "attempts of the warm start", "the policy's own"], praise)
+    )
 
 
 def _wrong(results: Results) -> str:

@@ -108,8 +108,16 @@ NOT_WON = filled(
 )
 
 OTHERS = filled(
-    """"Half of each": the first half of each scenario's attempts by the warm start, the other by the
-    policy. Who wrote an attempt then tells much of its truth, and so does any score that knows the policy."""
+    """"Half of each": the first half of a scenario's attempts by the warm start, the other by the policy.""",
+    """The grade says what training made likelier. What the policy still does wrong is mostly what training
+    did not make less likely, or made likelier with the rest, such as to decline without a status after
+    lookups that timed out. Such a step has a high grade, and picking the highest among the policy's own
+    attempts picks it.""",
+)
+
+PRAISED = filled(
+    """Share of failed attempts whose first wrong step has a grade above 0, that is, whose wrong step training
+    made likelier:"""
 )
 
 WRONG_WORDS = filled(

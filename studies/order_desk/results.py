@@ -15,6 +15,7 @@ from strop.trajectory.lines import write_objects
 from studies.order_desk import grades, judged, values
 from studies.order_desk.attempts import Actor, attempted, valued
 from studies.order_desk.policies import Policy, adapter, policies, reference
+from studies.order_desk.praise import praised
 from studies.order_desk.setting import Setting
 from studies.order_desk.uses import Question, Use, use
 
@@ -40,7 +41,8 @@ class Job:
 class Measured:
     """One training without KL: the uses of its grades on the warm start's attempts, against the reference
     it was trained from (`warm`) and against the bare model (`wrong`), on its `own` attempts, on half of
-    each (`mixed`), and on those of the warm start's that have the `dear` baselines."""
+    each (`mixed`), and on those of the warm start's that have the `dear` baselines. `praised` of first wrong
+    steps, by who attempted: how often the grade is above 0."""
 
     policy: Policy
     warm: Use
@@ -48,6 +50,7 @@ class Measured:
     own: Use
     mixed: Use
     dear: Use
+    praised: Mapping[str, Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +104,7 @@ class _Desk:
             own=self._use(f"{name}-own", self.own(policy), own, beside),
             mixed=self._use(f"{name}-mixed", self._mixed(policy), [*right, *own], beside),
             dear=self._use(f"{name}-dear", warm, right, {**judge, **self._dear()}),
+            praised={WARM: praised(right), name: praised(own)},
         )
 
     def with_kl(self, policy: Policy) -> Use:

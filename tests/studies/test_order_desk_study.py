@@ -1,6 +1,7 @@
 """The study of the order desk: its arithmetic, what counts as beaten, its page and its figure."""
 
 import json
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import numpy as np
@@ -10,6 +11,7 @@ from studies.order_desk.figure import figure
 from studies.order_desk.grades import RIGHT, WRONG, against, as_scores
 from studies.order_desk.page import to_json, to_markdown
 from studies.order_desk.policies import KL, Policy, adapter, policies
+from studies.order_desk.praise import praised
 from studies.order_desk.results import BESIDE, GAINS, TOGETHER, VALUES, WARM, WITHOUT_KL, Measured, Results
 from studies.order_desk.results import WRONG as WRONG_SCORE
 from studies.order_desk.setting import Setting
@@ -95,7 +97,15 @@ def found(tmp_path_factory):
         setting=Setting(scenarios=12, attempts=4, seeds=2),
         truths={WARM: truth, "seed-0": truth},
         measured=[
-            Measured(policy=Policy(seed=seed), warm=one, wrong=one, own=one, mixed=one, dear=one)
+            Measured(
+                policy=Policy(seed=seed),
+                warm=one,
+                wrong=one,
+                own=one,
+                mixed=one,
+                dear=one,
+                praised={WARM: truth, "own": truth},
+            )
             for seed in (0, 1)
         ],
         with_kl={"seed-0-kl": one},
@@ -131,6 +141,19 @@ def test_gains_of_values(tmp_path):
     )
     (line,) = read_objects(gains(tmp_path / "v.jsonl", tmp_path / "a.jsonl"))
     assert line["step_scores"] == pytest.approx([0.75 - start, -0.75])
+
+
+def test_praised_are_first_wrong_steps_above_zero():
+    """Two failures in two scenarios, one of which has its wrong step above 0; a success says nothing."""
+    rng = np.random.default_rng(0)
+    high, low = (replace(step(1), grade=grade) for grade in (0.5, -0.5))
+    failed = replace(run(0, 0, rng), truth=0.0, first_wrong_step=1)
+    graded = [
+        replace(failed, steps=(step(0), high)),
+        replace(failed, scenario_id="other", steps=(step(0), low)),
+        replace(failed, truth=1.0, first_wrong_step=None),
+    ]
+    assert (praised(graded)["estimate"], praised(graded)["n"]) == (0.5, 2)
 
 
 def test_what_counts_as_beaten():
