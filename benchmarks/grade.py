@@ -1,15 +1,17 @@
 """strop grade beside the paper's way of computing progress advantage: tokens a second, and peak memory.
 
     python -m benchmarks.grade [--json] [--pairs 5] [--model FOLDER] [--parts desk_groups,...]
+        [--policy ADAPTER] [--reference ADAPTER|base]
 
 The peer is progress advantage as its authors' scripts run it: two whole models, one sequence at a time, a
 full float32 log-softmax; written anew here on plain transformers. Both sides grade the same messages in
-the same plain format with the embedded model and the demo's warm-start adapter, each in a process of its
-own, in interleaved pairs; their grades must agree. Workloads: groups of attempts at one scenario (8 at the
-order desk by its scripted clerk, 4 at public airline tasks, tau_bench under STROP_DATA), and one attempt a
-scenario; without the public data the order desk alone, and what is missing is said. What the attempts of
-a file share, a system prompt too, is computed once on our side. A last part sends 10,000 short trajectories
-through and asks what memory is held.
+the same plain format with the embedded model, the demo's warm-start adapter against the bare model or the
+pair that is named, each in a process of its own, in interleaved pairs; their grades must agree. Workloads:
+groups of attempts at one scenario (8 at the order desk by its scripted clerk, 4 at public airline tasks,
+tau_bench under STROP_DATA), and one attempt a scenario; without the public data the order desk alone, and
+what is missing is said. What the attempts of a file share, a system prompt too, is computed once on our
+side: `prefixes`, of `tokens`. A last part sends 10,000 short trajectories through
+and asks what memory is held.
 The ratio printed is of desk_groups, theirs over ours in seconds.
 """
 
@@ -25,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import Outcome, check, check_line
+from benchmarks.grading.prefixes import prefixes
 from benchmarks.ruler.groups import desk_groups, find_tau
 from benchmarks.sides.process import ROOT, Side
 from strop.engines.embedded import resolve_model
@@ -45,30 +48,32 @@ def side(name: str, job: Mapping[str, Any]) -> Side:
     return Side(name, command, {**os.environ, **ENVIRONMENT}, job)
 
 
-def workload(part: str, count: int, tau: Sequence[Group]) -> list[Trajectory]:
-    """`count` groups, or as many attempts as they hold, each at a scenario of its own."""
+def workload(part: str, count: int, tau: Sequence[Group], skip: int = 0) -> list[Trajectory]:
+    """`count` groups, or as many attempts as they hold at a scenario each, after `skip` scenarios."""
     source, shape = part.split("_")
     size = {"desk": ATTEMPTS, "tau": 4}[source]
     asked, each = (count * size, 1) if shape == "singles" else (count, size)
-    groups = desk_groups(asked, each) if source == "desk" else tau[:asked]
-    return [attempt for group in groups for attempt in group.trajectories[:each]]
+    groups = desk_groups(skip + asked, each) if source == "desk" else tau[: skip + asked]
+    return [attempt for group in groups[skip:] for attempt in group.trajectories[:each]]
 
 
 def race(job: Mapping[str, Any], pairs: int) -> dict[str, Any]:
-    """Both sides on one workload; the first run of each is not counted."""
+    """Both sides on one workload, each warmed by its first trajectory."""
     runs: dict[str, list[dict[str, Any]]] = {"ours": [], "peer": []}
     with side("ours", job) as ours, side("peer", job) as peer:
-        for pair in range(pairs + 1):
+        ours.ask("1")
+        peer.ask("1")
+        for pair in range(pairs):
             for one in (ours, peer) if pair % 2 else (peer, ours):
-                runs[one.name].append(one.ask("grade"))
+                runs[one.name].append(one.ask(""))
     apart = max(
         abs(a - b)
         for left, right in zip(runs["ours"][0]["grades"], runs["peer"][0]["grades"], strict=True)
         for a, b in zip(left, right, strict=True)
     )
     tokens = runs["peer"][0]["tokens"]
-    seconds = {name: [run["seconds"] for run in found[1:]] for name, found in runs.items()}
-    cpu = {name: [run["cpu_seconds"] for run in found[1:]] for name, found in runs.items()}
+    seconds = {name: [run["seconds"] for run in found] for name, found in runs.items()}
+    cpu = {name: [run["cpu_seconds"] for run in found] for name, found in runs.items()}
     peak = {name: max(run["peak"] for run in found) for name, found in runs.items()}
     return {
         "tokens": tokens,
@@ -130,6 +135,9 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object only")
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--groups", type=int, default=4, help="groups of a workload")
+    parser.add_argument("--skip", type=int, default=0, help="scenarios left out at the start")
+    parser.add_argument("--policy", default=str(ADAPTER), help="adapter folder")
+    parser.add_argument("--reference", default="base", help='adapter folder, or "base": the bare model')
     parser.add_argument("--length", type=int, default=8192, help="tokens of context, the last are kept")
     parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16"])
     parser.add_argument("--model", default="smollm2")
@@ -140,19 +148,27 @@ def main() -> None:
     missing: list[str] = []
     parts = options.parts.split(",")
     tau = find_tau(missing) if any(part.startswith("tau_") for part in parts) else ()
-    job = {"model": model, "adapter": str(ADAPTER), "dtype": options.dtype, "length": options.length}
+    job = {
+        "model": model,
+        "adapter": options.policy,
+        "reference": options.reference,
+        "dtype": options.dtype,
+        "length": options.length,
+    }
     with tempfile.TemporaryDirectory() as name:
         for part in (part for part in parts if tau or not part.startswith("tau_")):
             if part == "stream":
                 details[part] = stream(model, Path(name), options.stream)
             else:
                 file = Path(name) / f"{part}.jsonl"
-                codec.write(file, workload(part, options.groups, tau))
-                details[part] = race({**job, "file": str(file)}, options.pairs)
+                attempts = workload(part, options.groups, tau, options.skip)
+                codec.write(file, attempts)
+                found = race({**job, "file": str(file)}, options.pairs)
+                details[part] = {"prefixes": prefixes(model, attempts, options.length), **found}
             print(f"{part}: {json.dumps(details[part])}", file=sys.stderr)
     met = checks(details, options.dtype)
     main_part: Mapping[str, Any] = details.get("desk_groups") or {"seconds": {"ours": [], "peer": []}}
-    found = Outcome(
+    outcome = Outcome(
         name="grade",
         ours=main_part["seconds"]["ours"],
         theirs=main_part["seconds"]["peer"],
@@ -160,7 +176,7 @@ def main() -> None:
         details={"dtype": options.dtype, "missing": missing, "checks": met, **details},
     )
     lines = [*map(check_line, met), *(f"missing {what}" for what in missing)]
-    print(found.to_json() if options.json else "\n".join([*lines, found.to_json()]))
+    print(outcome.to_json() if options.json else "\n".join([*lines, outcome.to_json()]))
 
 
 if __name__ == "__main__":

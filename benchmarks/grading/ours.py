@@ -1,9 +1,13 @@
-"""Our side: the code behind `strop grade`, in the peer's plain format and on the same trajectories."""
+"""Our side: the code behind `strop grade`, in the peer's plain format and on the same trajectories.
+
+A line asks for grades: of the first trajectories, as many as it says, or of all.
+"""
 
 import json
 import sys
 import time
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
 from benchmarks.sides.memory import peak_bytes
@@ -22,6 +26,7 @@ def main() -> None:
     contrast = LocalContrast(
         ContrastConfig(
             policy=job["adapter"],
+            references=(job["reference"],),
             model=job["model"],
             dtype=job["dtype"],
             max_length=job["length"],
@@ -37,9 +42,10 @@ def main() -> None:
         partial(tokenizer.encode, special=True),
     )
     print(json.dumps({"ready": True}), flush=True)
-    for _ in sys.stdin:
+    for line in sys.stdin:
+        count = int(line) if line.strip() else None
         began, cpu = time.perf_counter(), time.process_time()
-        coming = (from_plain(t, encode, bos) for t in codec.read(Path(job["file"])))
+        coming = (from_plain(t, encode, bos) for t in islice(codec.read(Path(job["file"])), count))
         grades = [[step.grade for step in one.steps] for one in grade_prepared(coming, contrast, settings)]
         answer = {
             "seconds": time.perf_counter() - began,

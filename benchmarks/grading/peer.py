@@ -45,6 +45,14 @@ def encoded(tokenizer: Any, messages: list[dict[str, Any]], length: int) -> tupl
     return ids[dropped:], [a for a in moved if a.start > 0]
 
 
+def whole(name: str, adapter: str, dtype: torch.dtype) -> Any:
+    """A model with an adapter folded in, or the bare one."""
+    model = AutoModelForCausalLM.from_pretrained(name, dtype=dtype)
+    return (
+        model if adapter == "base" else PeftModel.from_pretrained(model, adapter).merge_and_unload()
+    ).eval()
+
+
 @torch.inference_mode()
 def logprobs(model: Any, ids: list[int]) -> torch.Tensor:
     """Log-prob of each token but the first."""
@@ -56,16 +64,15 @@ def main() -> None:
     job = json.loads(sys.stdin.readline())
     dtype = getattr(torch, job["dtype"])
     tokenizer = AutoTokenizer.from_pretrained(job["model"])
-    reference = AutoModelForCausalLM.from_pretrained(job["model"], dtype=dtype).eval()
-    policy = AutoModelForCausalLM.from_pretrained(job["model"], dtype=dtype)
-    policy = PeftModel.from_pretrained(policy, job["adapter"]).merge_and_unload().eval()
+    policy, reference = (whole(job["model"], job[name], dtype) for name in ("adapter", "reference"))
     with open(job["file"], encoding="utf-8") as file:
         chats = [json.loads(line)["messages"] for line in file]
     print(json.dumps({"ready": True}), flush=True)
-    for _ in sys.stdin:
+    for line in sys.stdin:
+        count = int(line) if line.strip() else None
         began, cpu = time.perf_counter(), time.process_time()
         total, grades = 0, []
-        for chat in chats:
+        for chat in chats[:count]:
             ids, actions = encoded(tokenizer, chat, job["length"])
             total += len(ids)
             ours, theirs = logprobs(policy, ids), logprobs(reference, ids)

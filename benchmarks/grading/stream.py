@@ -37,7 +37,8 @@ def main() -> None:
     folder = Path(job["folder"])
     policy, reference = (small_model(Path(job["model"]), folder / name) for name in ("policy", "reference"))
 
-    def watch(stage: str, done: int = 0, *_: int) -> None:
+    def watch(stage: str, done: int = 0, total: int = 0, step: int = 0, steps: int = 0) -> None:
+        del total, step, steps
         if stage == "grading" and done in job["at"]:
             held[done] = held_bytes()
 
