@@ -37,6 +37,7 @@ from strop.app.guarding import GuardServing, guarding
 from strop.demo.desk import desk_scenario, open_desk
 from strop.demo.orders import Part, scenarios
 from strop.engines.opening import EmbeddedEngine, local, prepare
+from strop.grader.baselines import certainty
 from strop.grader.grade import Graded, StepGrade, grade
 from strop.grader.guard import Call, calls, fit, held
 from strop.grader.labels import Label, read_labels
@@ -56,7 +57,7 @@ SCORES: dict[str, Callable[[StepGrade], float]] = {
     "progress advantage": lambda s: s.grade,
     "policy log-prob": lambda s: s.policy_logprob,
     "reference log-prob": lambda s: s.reference_logprob,
-    "low entropy": lambda s: -s.entropy,
+    "low entropy": lambda s: -certainty("entropy")(s),
 }
 
 

@@ -40,13 +40,14 @@ class Scored:
 
     `logprobs` log π(token); `entropy` of the next-token distribution in nats;
     `self_certainty` = KL(uniform || π) = -mean_v log π(v) - log V, higher is more certain;
-    `topk_logprob` mean log-prob of the 20 most likely tokens (DeepConf's ingredient).
+    `topk_logprob` mean log-prob of the 20 most likely tokens (DeepConf's ingredient). These three are None
+    where the reader sees the token's own log-prob alone.
     """
 
     logprobs: NDArray[np.float64]
-    entropy: NDArray[np.float64]
-    self_certainty: NDArray[np.float64]
-    topk_logprob: NDArray[np.float64]
+    entropy: NDArray[np.float64] | None = None
+    self_certainty: NDArray[np.float64] | None = None
+    topk_logprob: NDArray[np.float64] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from strop.engine import Scored
 from strop.errors import InputError
 from strop.grader.codec import dumps, loads, to_json
 from strop.grader.grade import grade
@@ -96,3 +97,16 @@ def test_a_line_holds_everything(table_engine, make_two_steps):
 def test_a_bad_line_says_so(line):
     with pytest.raises(InputError, match="grades"):
         loads(line)
+
+
+def test_what_the_engine_does_not_say_is_unknown_in_the_grades(table_engine, make_two_steps):
+    class Blind(table_engine):
+        def _scored(self, ids, adapter):
+            return Scored(logprobs=super()._scored(ids, adapter).logprobs)
+
+    [graded] = grade([make_two_steps()], Blind())
+    assert [(s.entropy, s.self_certainty, s.deepconf) for s in graded.steps] == [(None, None, None)] * 2
+    assert graded.sum == pytest.approx(1.3)
+    line = json.loads(dumps(graded))
+    assert line["steps"][0]["deepconf"] is None
+    assert loads(json.dumps(line)) == graded

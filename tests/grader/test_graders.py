@@ -170,3 +170,15 @@ def test_an_unknown_difference_is_not_a_win():
     )
     assert beside.beats_nulls is None
     assert beside.verdict == "d: too little data to compare it with y"
+
+
+def test_a_null_that_cannot_be_computed_is_not_beaten_and_says_why():
+    sure = Estimate(estimate=0.9, low=0.8, high=0.95, n=9, method="m")
+    beside = Comparison(
+        measure="m", default="d", results={"d": sure}, nulls={"x": sure}, differences={"x": sure}
+    ).lacking({"y": "nobody saw it"})
+    assert beside.beats_nulls is None
+    assert beside.verdict == "d: not compared with y (nobody saw it)"
+    line = beside.to_json()
+    assert line["nulls"]["y"]["estimate"] is line["differences"]["y"]["estimate"] is None
+    assert line["nulls"]["y"]["method"] == "none: nobody saw it"

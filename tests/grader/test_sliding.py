@@ -78,3 +78,17 @@ def test_a_reader_that_leaves_tokens_out_is_refused():
     cuts = windows(whole, 8, "slide")
     with pytest.raises(InputError, match="only a part"):
         joined(whole, cuts, [read(row([0, 1, 0]))], 1)
+
+
+def test_what_a_reader_does_not_know_stays_unknown():
+    whole = row([0, 1, 1, 1, 1, 1])
+    cuts = windows(whole, 4, "slide")
+
+    def blind(part):
+        said = read(part).policy.logprobs
+        return Contrasted(policy=Scored(logprobs=said), references=(Against(logprobs=said - 1),))
+
+    together = joined(whole, cuts, [blind(shown(whole, cut)) for cut in cuts], 1)
+    np.testing.assert_array_equal(together.policy.logprobs, [-1, -2, -3, -4, -5])
+    policy = together.policy
+    assert policy.entropy is policy.self_certainty is policy.topk_logprob is together.references[0].kl is None

@@ -9,7 +9,7 @@ from test_graders import graded, step
 from strop.errors import InputError
 from strop.grader import nested
 from strop.grader.attribute import RULES, attribute, constants, hits
-from strop.grader.baselines import GUESSES, OWN, RUNS, STEPS
+from strop.grader.baselines import GUESSES, OWN, RUNS, STEPS, UNKNOWN, parted
 from strop.grader.columns import Column, covered, read_column, read_inline
 from strop.grader.folds import scenario_folds
 from strop.grader.labels import labelled, read_labels, tool_call_scores
@@ -373,3 +373,42 @@ def test_every_baseline_stands_beside_the_default(rng):
     assert set(found.nulls) == {*RUNS, "random"}
     flipped = found.nulls["more tokens"].estimate + found.nulls["fewer tokens"].estimate
     assert flipped == pytest.approx(1.0)
+
+
+def blind(**fields):
+    """A step as somebody grades it who sees single log-probs only."""
+    return replace(step(0, -1.0, 2), entropy=None, self_certainty=None, deepconf=None, **fields)
+
+
+@pytest.mark.parametrize("scores", [RUNS, STEPS])
+def test_what_is_not_in_the_grades_is_refused_and_never_a_number(scores):
+    run = one(blind())
+    known, lacking = parted(scores, [run])
+    assert set(known) | set(lacking) == set(scores)
+    for name, score in scores.items():
+        if name in known:
+            assert np.isfinite(score(run)).all()
+        else:
+            with pytest.raises(InputError, match="not in these grades"):
+                score(run)
+    certain = {name for name in scores if "ertainty" in name or "DeepConf" in name or "entropy" in name}
+    assert set(lacking) == certain
+    assert parted(scores, [one(step(0, -1.0, 2))])[1] == {}
+
+
+def test_uses_show_what_is_not_in_the_grades_beside_what_is(rng):
+    runs = [
+        replace(one(blind(), name=f"{s}{n}"), scenario_id=str(s), truth=float(n))
+        for s in range(6)
+        for n in range(2)
+    ]
+    found = predict(runs, rng, resamples=50, nulls=RUNS)
+    assert found.nulls["DeepConf"].method == f"none: {UNKNOWN}"
+    assert found.nulls["fewer tokens"].estimate == 0.5
+    assert select(runs, rng, resamples=50, nulls=RUNS).nulls["low entropy"].estimate is None
+    failed = [replace(run, truth=0.0, first_wrong_step=0) for run in runs]
+    broken = attribute(failed, rng, resamples=50, nulls=STEPS)
+    assert broken.nulls["Self-Certainty"].estimate is None
+    assert broken.nulls["longest step"].estimate == 1.0
+    assert "DeepConf" not in curves(runs, RUNS, rng, resamples=50).means
+    assert "DeepConf" not in reliability(runs, rng, scores=RUNS, resamples=50)["auprc"]

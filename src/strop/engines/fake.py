@@ -20,6 +20,7 @@ from strop.engines.tabular import (
     Clipped,
     Floats,
     clipped_loss,
+    entropy,
     log_softmax,
     next_logprobs,
     read_out,
@@ -188,7 +189,7 @@ class FakeEngine:
         clipped = clipped_loss(new, old, advantage, self.config.clip)
         np.add.at(self._gradient, where, row_gradient(logprobs, tokens, clipped.slope, row.temperature))
         self._tokens += len(tokens)
-        return clipped, read_out(logprobs, tokens).entropy
+        return clipped, entropy(logprobs)
 
     def _probe(self) -> float:
         served, mine = self.sampler.served_logits, self._logits("policy")

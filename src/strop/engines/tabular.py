@@ -46,10 +46,16 @@ def read_out(logprobs: Floats, tokens: Ints) -> Scored:
     top = np.sort(logprobs, axis=1)[:, -min(20, vocab) :]
     return Scored(
         logprobs=np.take_along_axis(logprobs, tokens[:, None], axis=1)[:, 0],
-        entropy=-(np.exp(logprobs) * logprobs).sum(axis=1),
+        entropy=entropy(logprobs),
         self_certainty=-logprobs.mean(axis=1) - np.log(vocab),
         topk_logprob=top.mean(axis=1),
     )
+
+
+def entropy(logprobs: Floats) -> Floats:
+    """Of full distributions [S, V], in nats, [S]."""
+    total: Floats = -(np.exp(logprobs) * logprobs).sum(axis=1)
+    return total
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

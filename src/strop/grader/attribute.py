@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from strop.grader.baselines import GUESSES, StepScore, each, implicit_rewards
+from strop.grader.baselines import GUESSES, StepScore, each, implicit_rewards, parted
 from strop.grader.comparison import Comparison
 from strop.grader.grade import Graded
 from strop.grader.ratio import Floats
@@ -42,12 +42,14 @@ def attribute(
 
     Rules: the lowest step grade (the default), the lowest cumulative sum, the sharpest drop from one
     step to the next (the three of the Progress Advantage code; with a single step all name it), and
-    `other`. Nulls name the step with the lowest of their scores. Ties share the guess, so k tied steps
-    earn 1/k where one is right. Steps are matched by `StepGrade.index`; intervals resample scenarios.
-    Failed trajectories without grades or known first wrong step are excluded.
+    `other`. Nulls name the step with the lowest of their scores; those that the grades cannot give
+    say so. Ties share the guess, so k tied steps earn 1/k where one is right. Steps are matched by
+    `StepGrade.index`; intervals resample scenarios. Failed trajectories without grades or known first
+    wrong step are excluded.
     """
     failed = [g for g in graded if g.truth is not None and g.truth < success]
     usable = attributable(graded, success)
+    nulls, lacking = parted(nulls, usable)
     clusters = [g.scenario_id for g in usable]
     rules = {name: hits(usable, rule) for name, rule in {**RULES, **(other or {})}.items()}
     blind = {name: hits(usable, rule) for name, rule in nulls.items()}
@@ -62,7 +64,7 @@ def attribute(
         nulls={name: rate(found) for name, found in blind.items()},
         differences={name: rate(rules[DEFAULT] - found) for name, found in blind.items()},
         excluded=_excluded(failed),
-    )
+    ).lacking(lacking)
 
 
 def constants(

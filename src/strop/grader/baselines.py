@@ -1,9 +1,11 @@
 """What any score of runs or steps must beat: one number a run or a step, each with its definition's sign."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal, TypeVar
 
 import numpy as np
 
+from strop.errors import InputError
 from strop.grader.grade import Graded, StepGrade
 from strop.grader.ratio import Floats
 
@@ -11,6 +13,21 @@ RunScore = Callable[[Graded], float]
 """Higher: more likely right. The run has at least one graded step."""
 StepScore = Callable[[Graded], Floats]
 """One number a step, [K]; lower: more suspect."""
+Certain = Literal["entropy", "self_certainty", "deepconf"]
+"""What only somebody who sees the whole distribution can say of a step."""
+Score = TypeVar("Score", RunScore, StepScore)
+
+
+def certainty(name: Certain) -> Callable[[StepGrade], float]:
+    """That number of a step. Raises InputError where its grade was made without it; never a 0."""
+
+    def read(step: StepGrade) -> float:
+        value: float | None = getattr(step, name)
+        if value is None:
+            raise InputError(f"step {step.index}: {name} is {UNKNOWN}")
+        return value
+
+    return read
 
 
 def total(read: Callable[[StepGrade], float]) -> RunScore:
@@ -55,8 +72,8 @@ def lowest_tenth(read: Callable[[StepGrade], float]) -> RunScore:
 
 
 _tokens = total(lambda s: s.n_tokens)
-_certainty, _deepconf = token_mean(lambda s: s.self_certainty), token_mean(lambda s: s.deepconf)
-_entropy = token_mean(lambda s: s.entropy)
+_certainty, _deepconf = token_mean(certainty("self_certainty")), token_mean(certainty("deepconf"))
+_entropy = token_mean(certainty("entropy"))
 
 SHORT: Mapping[str, RunScore] = {
     "fewer tokens": negated(_tokens),
@@ -80,8 +97,8 @@ RUNS: Mapping[str, RunScore] = {
     "high entropy": _entropy,
     "Self-Certainty, sign flipped": negated(_certainty),
     "DeepConf, sign flipped": negated(_deepconf),
-    "DeepConf of the last step": lambda g: g.steps[-1].deepconf,
-    "DeepConf of the lowest tenth of steps": lowest_tenth(lambda s: s.deepconf),
+    "DeepConf of the last step": lambda g: certainty("deepconf")(g.steps[-1]),
+    "DeepConf of the lowest tenth of steps": lowest_tenth(certainty("deepconf")),
 }
 """All baselines of runs that grades alone give; both signs where an implementation is known to flip it."""
 
@@ -99,14 +116,37 @@ STEPS: Mapping[str, StepScore] = {
     "policy log-prob": each(lambda s: s.policy_logprob),
     "reference log-prob": each(lambda s: s.reference_logprob),
     "highest perplexity": each(lambda s: s.policy_logprob / s.n_tokens),
-    "highest entropy": each(lambda s: -s.entropy),
-    "lowest entropy": each(lambda s: s.entropy),
-    "Self-Certainty": each(lambda s: s.self_certainty),
-    "Self-Certainty, sign flipped": each(lambda s: -s.self_certainty),
-    "DeepConf": each(lambda s: s.deepconf),
-    "DeepConf, sign flipped": each(lambda s: -s.deepconf),
+    "highest entropy": each(lambda s: -certainty("entropy")(s)),
+    "lowest entropy": each(certainty("entropy")),
+    "Self-Certainty": each(certainty("self_certainty")),
+    "Self-Certainty, sign flipped": each(lambda s: -certainty("self_certainty")(s)),
+    "DeepConf": each(certainty("deepconf")),
+    "DeepConf, sign flipped": each(lambda s: -certainty("deepconf")(s)),
 }
 """All baselines of steps that grades alone give."""
+
+UNKNOWN = "not in these grades: whoever scored them gave single log-probs only"
+NEEDS: Mapping[Certain, frozenset[str]] = {
+    "entropy": frozenset({"low entropy", "high entropy", "highest entropy", "lowest entropy"}),
+    "self_certainty": frozenset({"Self-Certainty", "Self-Certainty, sign flipped"}),
+    "deepconf": frozenset(
+        {
+            "DeepConf",
+            "DeepConf, sign flipped",
+            "DeepConf of the last step",
+            "DeepConf of the lowest tenth of steps",
+        }
+    ),
+}
+"""The baselines that grades made from single log-probs cannot give."""
+
+
+def parted(scores: Mapping[str, Score], graded: Sequence[Graded]) -> tuple[dict[str, Score], dict[str, str]]:
+    """The scores that all these runs can be given, and why not the others, by name."""
+    missing = [what for what in NEEDS if any(getattr(s, what) is None for g in graded for s in g.steps)]
+    without = {name for what in missing for name in NEEDS[what]}
+    known = {name: score for name, score in scores.items() if name not in without}
+    return known, {name: UNKNOWN for name in scores if name in without}
 
 
 def implicit_rewards(graded: Graded) -> Floats:

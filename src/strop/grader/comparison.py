@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from strop.stats.intervals import Estimate
+from strop.stats.intervals import Estimate, undefined
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,18 +32,27 @@ class Comparison:
 
     @property
     def verdict(self) -> str:
-        """One sentence: beats every null, or which it does not beat, or that it is not measured."""
+        """One sentence: beats every null, or which it does not beat, or what is not measured and why."""
         if self.results[self.default].estimate is None:
             return (
                 f"{self.default}: not measured ({self.results[self.default].method.removeprefix('none: ')})"
             )
         held = [name for name, d in self.differences.items() if d.low is not None and d.low <= 0]
         unknown = [name for name, d in self.differences.items() if d.low is None]
+        lacking = [name for name in unknown if name in self.nulls and self.nulls[name].estimate is None]
         if held:
             return f"{self.default} does not beat: {', '.join(held)}"
+        if lacking:
+            why = self.nulls[lacking[0]].method.removeprefix("none: ")
+            return f"{self.default}: not compared with {', '.join(lacking)} ({why})"
         if unknown:
             return f"{self.default}: too little data to compare it with {', '.join(unknown)}"
         return f"{self.default} beats every null shown"
+
+    def lacking(self, nulls: Mapping[str, str]) -> "Comparison":
+        """The same beside nulls that cannot be computed, by name with the reason: not beaten."""
+        none = {name: undefined(why) for name, why in nulls.items()}
+        return replace(self, nulls={**self.nulls, **none}, differences={**self.differences, **none})
 
     def to_json(self) -> dict[str, Any]:
         """All fields, with `beats_nulls` and `verdict`; estimates as `Estimate.to_json` writes them."""

@@ -25,8 +25,8 @@ class StepGrade:
     `grade` β · Σ (log π − log π_ref), the progress advantage; `mean` the same per token;
     `policy_logprob`, `reference_logprob` sums; the rest are means under the policy, each with the
     sign of its definition: `entropy`, `self_certainty` = KL(uniform ‖ π), `deepconf` = −mean log-prob
-    of the 20 likeliest tokens (both: higher is more certain). `spans` grade by kind of token, where
-    the tokens' text was at hand; they add up to `grade`.
+    of the 20 likeliest tokens (both: higher is more certain); None where whoever scored gives log-probs
+    only. `spans` grade by kind of token, where the tokens' text was at hand; they add up to `grade`.
 
     All of these are against the first reference. `readings` by reference and span hold every aggregate,
     without β. `context_lost` tokens before some of the step's were not shown to the models. `tokens`
@@ -40,9 +40,9 @@ class StepGrade:
     mean: float
     policy_logprob: float
     reference_logprob: float
-    entropy: float
-    self_certainty: float
-    deepconf: float
+    entropy: float | None
+    self_certainty: float | None
+    deepconf: float | None
     spans: Mapping[str, float] = field(default_factory=dict)
     readings: Mapping[str, Mapping[str, SpanReading]] = field(default_factory=dict)
     context_lost: int = 0
@@ -271,19 +271,15 @@ def _tokens(step: Step, one: Prepared, read: _Read, reader: _Reader) -> dict[str
 
     def against(number: int) -> StepTokens:
         reference = _of_step(step, read, lambda c: c.references[number].logprobs)
-        return StepTokens(policy=policy, reference=reference, kl=_kl(step, read, number), kinds=kinds)
+        kl = _where_known(step, read, lambda c: c.references[number].kl)
+        return StepTokens(policy=policy, reference=reference, kl=kl, kinds=kinds)
 
     return {name: against(number) for number, name in enumerate(reader.contrast.references)}
 
 
-def _kl(step: Step, read: _Read, number: int) -> Floats | None:
-    if any(read.rows[part.row].references[number].kl is None for part in step.parts):
-        return None
-    return _of_step(step, read, lambda c: np.asarray(c.references[number].kl))
-
-
 def _measured(step: Step, read: _Read, tokens: StepTokens, beta: float) -> StepGrade:
     ratios = beta * log_ratio(tokens.policy, tokens.reference)
+    top = _mean_where_known(step, read, lambda c: c.policy.topk_logprob)
     return StepGrade(
         index=step.index,
         message_index=step.message_index,
@@ -292,11 +288,22 @@ def _measured(step: Step, read: _Read, tokens: StepTokens, beta: float) -> StepG
         mean=float(ratios.mean()),
         policy_logprob=float(tokens.policy.sum()),
         reference_logprob=float(tokens.reference.sum()),
-        entropy=float(_of_step(step, read, lambda c: c.policy.entropy).mean()),
-        self_certainty=float(_of_step(step, read, lambda c: c.policy.self_certainty).mean()),
-        deepconf=-float(_of_step(step, read, lambda c: c.policy.topk_logprob).mean()),
+        entropy=_mean_where_known(step, read, lambda c: c.policy.entropy),
+        self_certainty=_mean_where_known(step, read, lambda c: c.policy.self_certainty),
+        deepconf=None if top is None else -top,
         spans=_by_kind(tokens.kinds, ratios),
     )
+
+
+def _mean_where_known(step: Step, read: _Read, value: Callable[[Contrasted], Floats | None]) -> float | None:
+    found = _where_known(step, read, value)
+    return None if found is None else float(found.mean())
+
+
+def _where_known(step: Step, read: _Read, value: Callable[[Contrasted], Floats | None]) -> Floats | None:
+    if any(value(read.rows[part.row]) is None for part in step.parts):
+        return None
+    return _of_step(step, read, lambda c: np.asarray(value(c)))
 
 
 def _of_step(step: Step, read: _Read, value: Callable[[Contrasted], Floats]) -> Floats:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from strop.grader.baselines import SHORT, RunScore, total
+from strop.grader.baselines import SHORT, RunScore, parted, total
 from strop.grader.comparison import Comparison, coin, over_coin
 from strop.grader.grade import Graded
 from strop.grader.ratio import Floats
@@ -32,11 +32,13 @@ def predict(
 
     `other` scores stand among the results and are not claimed; `nulls`, and a random draw, are what has
     to be beaten. Across scenarios the theory promises nothing, for the scenario's own value is not in
-    the sum. Trajectories without grades or truth are excluded and counted; one class only gives no number.
+    the sum. Nulls that the grades cannot give say so. Trajectories without grades or truth
+    are excluded and counted; one class only gives no number.
     """
     usable = [g for g in graded if g.steps and g.truth is not None]
     labels = successes(usable, success)
     ours = {DEFAULT: total(lambda s: s.grade), **other}
+    nulls, lacking = parted(nulls, usable)
     scored = values(usable, {**ours, **nulls}) | {RANDOM: rng.random(len(usable))}
     aurocs = resampled_aurocs(labels, scored, [g.scenario_id for g in usable], rng, resamples)
     default = aurocs.estimate(DEFAULT)
@@ -52,7 +54,7 @@ def predict(
             name: over_coin(default) if name in flat else aurocs.difference(DEFAULT, name) for name in against
         },
         excluded=excluded(graded),
-    )
+    ).lacking(lacking)
 
 
 def successes(graded: Sequence[Graded], success: float) -> Floats:

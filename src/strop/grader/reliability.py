@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from strop.grader.baselines import RunScore, total
+from strop.grader.baselines import RunScore, parted, total
 from strop.grader.folds import scenario_folds
 from strop.grader.grade import Graded
 from strop.grader.predict import DEFAULT, RANDOM, successes, values
@@ -37,6 +37,7 @@ def reliability(
     share of successes) and `rejection` (1 the oracle, 0 blind). For the sum alone: `aurc`, the area under
     risk–coverage (chance: the share of failures), points of that curve, `calibration`, `thresholds`."""
     usable = [g for g in graded if g.steps and g.truth is not None]
+    scores, _ = parted(scores, usable)
     labels, scenarios = successes(usable, success), [g.scenario_id for g in usable]
     named = values(usable, {DEFAULT: total(lambda s: s.grade), **scores}) | {RANDOM: rng.random(len(usable))}
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from strop.grader.baselines import SHORT, RunScore, total
+from strop.grader.baselines import SHORT, RunScore, parted, total
 from strop.grader.comparison import Comparison
 from strop.grader.grade import Graded
 from strop.grader.ratio import Floats
@@ -38,9 +38,11 @@ def select(
 
     Exact: attempts that tie for the pick share it, and a random pick is worth the scenario's mean.
     `oracle` picks by truth, the ceiling; it and `other` scores stand among the results and are not
-    claims. `nulls`, and the random pick, are what has to be beaten. Intervals resample scenarios.
+    claims. `nulls`, and the random pick, are what has to be beaten; those that the grades cannot give say so.
+    Intervals resample scenarios.
     """
     some = choices(graded)
+    nulls, lacking = parted(nulls, graded)
     ours = {DEFAULT: total(lambda s: s.grade), **(other or {}), ORACLE: truth}
     against = {RANDOM: lambda g: 0.0, **nulls}  # noqa: ARG005
     found = {name: _picked(some, score) for name, score in {**ours, **against}.items()}
@@ -56,7 +58,7 @@ def select(
         nulls={name: mean(found[name]) for name in against},
         differences={name: mean(found[DEFAULT] - found[name]) for name in against},
         excluded={"ungraded, without truth or alone": left} if left else {},
-    )
+    ).lacking(lacking)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,10 +95,11 @@ def curves(
     """The whole best-of-N curve of each score, of the default, of the oracle and of a random pick.
 
     N is the most common number of usable attempts at a scenario (the larger on ties); scenarios with
-    fewer are left out, so that every point rests on the same ones, and those with more use them all.
+    fewer are left out, so that every point rests on the same ones, and those with more use them all. So are
+    scores that the grades cannot give.
     Exact over draws (see `strop.stats.best_of`); intervals resample scenarios, all scores together.
     """
-    every = choices(graded)
+    every, (scores, _) = choices(graded), parted(scores, graded)
     sizes = Counter(map(len, every))
     size = max(sizes, key=lambda n: (sizes[n], n), default=0)
     some = [choice for choice in every if len(choice) >= size]

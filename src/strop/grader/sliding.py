@@ -79,20 +79,22 @@ def joined(row: Row, cuts: Sequence[Window], read: Sequence[Contrasted], referen
             out[places] = values
         return out
 
+    def where_known(parts: Sequence[Floats | None]) -> Floats | None:
+        known = [part for part in parts if part is not None]
+        return whole(known) if len(known) == len(parts) else None
+
     def against(number: int) -> Against:
-        kls = [one.references[number].kl for one in read]
-        known = [kl for kl in kls if kl is not None]
         return Against(
             logprobs=whole([one.references[number].logprobs for one in read]),
-            kl=whole(known) if len(known) == len(kls) else None,
+            kl=where_known([one.references[number].kl for one in read]),
         )
 
     return Contrasted(
         policy=Scored(
             logprobs=whole([one.policy.logprobs for one in read]),
-            entropy=whole([one.policy.entropy for one in read]),
-            self_certainty=whole([one.policy.self_certainty for one in read]),
-            topk_logprob=whole([one.policy.topk_logprob for one in read]),
+            entropy=where_known([one.policy.entropy for one in read]),
+            self_certainty=where_known([one.policy.self_certainty for one in read]),
+            topk_logprob=where_known([one.policy.topk_logprob for one in read]),
         ),
         references=tuple(against(number) for number in range(references)),
     )
