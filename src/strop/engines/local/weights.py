@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
@@ -273,21 +273,21 @@ def folded(base: nn.Module, model: PeftModel, adapter: str) -> Any:
         if adapter in getattr(layer, "lora_A", {})
     }
     rooms = _rooms([modules[name].weight for name in worn])
-    # Fresh memory for each delta would cost as much as all that is computed: its pages are made one by one.
+    # Fresh memory for each matrix would cost as much as all that is computed: its pages are made one by one.
     scratch = torch.empty(max((room.numel() for room in rooms), default=0), device=model.device)
     for (name, layer), room in zip(worn.items(), rooms, strict=True):
-        delta = _delta(layer, adapter, scratch[: room.numel()].view(room.shape))
-        room.copy_(delta.add_(modules[name].weight.float()))
+        wide = room if room.dtype == torch.float32 else scratch[: room.numel()].view(room.shape)
+        room.copy_(_add_delta(wide.copy_(modules[name].weight), layer, adapter))
         modules[name].weight = nn.Parameter(room, requires_grad=False)
     return serving.eval()
 
 
-def _delta(layer: Any, adapter: str, room: Tensor) -> Tensor:
-    """float32 [out, in], what an adapter adds to a weight; made in `room` where the layer is plain."""
+def _add_delta(weight: Tensor, layer: Any, adapter: str) -> Tensor:
+    """Add what an adapter adds to a layer's weight, float32 [out, in], in place."""
     if type(layer) is not Linear or layer.fan_in_fan_out or adapter in layer.lora_variant:
-        return cast(Tensor, layer.get_delta_weight(adapter)).float()
+        return weight.add_(layer.get_delta_weight(adapter))
     a, b = (side[adapter].weight.float() for side in (layer.lora_A, layer.lora_B))
-    return torch.mm(b, a, out=room).mul_(layer.scaling[adapter])
+    return weight.addmm_(b, a, alpha=layer.scaling[adapter])
 
 
 def _rooms(weights: Sequence[Tensor]) -> list[Tensor]:
