@@ -50,7 +50,8 @@ def text_kinds(text: str) -> list[Kind]:
     kinds: list[Kind] = ["prose"] * len(text)
     begun = _BEGUN.match(text)
     if begun:
-        kinds[: begun.end()] = ["reasoning"] * begun.end(1) + ["template"] * len(_THINK_END)
+        kinds[: begun.end(1)] = ["reasoning"] * begun.end(1)
+        kinds[begun.end(1) : begun.end()] = ["template"] * len(_THINK_END)
     for block in _BLOCK.finditer(text, begun.end() if begun else 0):
         kinds[block.start() : block.end()] = ["template"] * (block.end() - block.start())
         start, end = block.span(2)
