@@ -1,6 +1,6 @@
 """A LoRA in a vLLM is swapped under a steady stream of requests: who answered, what was dropped, how slow.
 
-    python -m benchmarks.swaps --vllm-python VLLM/bin/python [--json] [--swaps 20] [--workers 4] [--rest 12]
+    python -m benchmarks.swaps --vllm-python VLLM/bin/python [--json] [--swaps 20] [--workers 4] [--rest 8]
         [--model smollm2]
 
 Workers ask the policy through the gateway without pause, each as soon as it was answered. Each round lets
@@ -41,7 +41,7 @@ from strop.seeds import generator
 from strop.stats.intervals import wilson
 from strop.trajectory.tokens import Row, rows
 
-TOKENS, MAX_LENGTH, TRAINED = 12, 256, 6
+TOKENS, MAX_LENGTH, TRAINED = 8, 256, 6
 RATE = 3e-4
 OTHER_GAP = 1e-3
 """The bound on rounding in float32: versions nearer to each other than this would prove nothing."""
@@ -206,7 +206,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object only")
     parser.add_argument("--swaps", type=int, default=20)
     parser.add_argument("--workers", type=int, default=4)
-    parser.add_argument("--rest", type=int, default=12)
+    parser.add_argument("--rest", type=int, default=8)
     parser.add_argument("--model", default="smollm2")
     options = parser.parse_args()
     try:

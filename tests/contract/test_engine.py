@@ -135,7 +135,8 @@ CASES = [
 
 
 def _marked(case: EngineCase) -> Any:
-    return pytest.param(case, id=case.name, marks=[pytest.mark.vllm] if case.name == "vllm" else [])
+    slow_start = [pytest.mark.vllm, pytest.mark.timeout(3600)]
+    return pytest.param(case, id=case.name, marks=slow_start if case.name == "vllm" else [])
 
 
 @pytest.fixture(params=map(_marked, CASES))
