@@ -2,10 +2,10 @@
 
     python -m benchmarks.publish [--json] [--times 7] [--model smollm2] [--dtype auto]
 
-Each time: a gradient over a few rows, and a first reading of the places where the probe may ask, both before the
-clock starts; then the optimizer step, those places read again, the adapter folded into a copy that is served
-under a name of its own, the probe that holds the copy's log-probs against the learner's, traffic moved, the old
-copy retired.
+Each time: a gradient over a few rows, and a first reading of the places where the probe may ask, both
+before the clock starts; then the optimizer step, those places read again, the adapter folded into a copy
+that is served under a name of its own, the probe that holds the copy's log-probs against the learner's,
+traffic moved, the old copy retired.
 What is printed is the median; a first time is not counted. There is no peer: the limit is one second.
 """
 
