@@ -105,7 +105,7 @@ def test_verdicts_are_a_column_and_a_failed_one_is_a_gap():
         ("v:2", {"group_id": "s2", "scores": None, "failure": "timeout"}),
     ]
     assert read_column("judge", lines).runs == {"a": 0.75, "b": 0.0}
-    with pytest.raises(InputError, match="v:3: scores.a must be a number"):
+    with pytest.raises(InputError, match=r"v:3: scores\.a must be a number"):
         read_column("judge", [("v:3", {"group_id": "s", "scores": {"a": "good"}})])
 
 
