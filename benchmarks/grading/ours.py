@@ -46,7 +46,7 @@ def main() -> None:
         count = int(line) if line.strip() else None
         began, cpu = time.perf_counter(), time.process_time()
         coming = (from_plain(t, encode, bos) for t in islice(codec.read(Path(job["file"])), count))
-        grades = [[step.grade for step in one.steps] for one in grade_prepared(coming, contrast, settings)]
+        grades = [[step.mean for step in one.steps] for one in grade_prepared(coming, contrast, settings)]
         answer = {
             "seconds": time.perf_counter() - began,
             "cpu_seconds": time.process_time() - cpu,

@@ -1,7 +1,8 @@
 """The peer's side: grades as the paper's scripts compute them, on plain transformers.
 
 Two whole models are loaded. One sequence at a time, logits cast to float32, a full log-softmax, each model's
-log-probs added up over a step's tokens first and subtracted after. Its baselines (top-20 means) are left out.
+log-probs added up over a step's tokens first, subtracted after, and given a token. Its baselines
+(top-20 means) are left out.
 """
 
 import json
@@ -79,6 +80,7 @@ def main() -> None:
             grades.append(
                 [
                     float(ours[a.start - 1 : a.stop - 1].sum() - theirs[a.start - 1 : a.stop - 1].sum())
+                    / len(a)
                     for a in actions
                 ]
             )
