@@ -39,6 +39,10 @@ class Qwen2ForProcessRewardModel(Qwen2PreTrainedModel):
         return self.score(self.model(input_ids=input_ids).last_hidden_state)
 
 
+class Qwen2ForRewardModel(Qwen2ForProcessRewardModel):
+    """Qwen2.5-Math's model of whole conversations: one output, at the last token."""
+
+
 def built(name: str, config: str, seed: int = 1, **fields: Any) -> Any:
     """A random model of a transformers class, or of the one above; biases and norms random too."""
     torch.manual_seed(seed)

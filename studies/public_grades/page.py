@@ -26,7 +26,7 @@ nulls tell.
 """
 
 READING = """Tables: estimate with its 95 % interval, scenarios resampled, and the first line less each null,
-resampled together. Nothing was chosen on these data. `--json` has all baselines; the tables show some, and the
+resampled together. Nothing was chosen on these data. `--json` has all baselines, the tables show some; the
 sentence below each names every null that the first line does not beat.
 """
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers import AutoTokenizer
 
-from reward_twin import SAID, at_ends, built, chat, marked_ids, saved
+from reward_twin import SAID, at_ends, built, chat, marked_ids, saved, template_ids
 from strop.engines.local.reward_kind import RewardConfig
 from strop.engines.local.rewards import LocalRewards
 from strop.errors import ConfigError, ModelError
@@ -148,6 +148,27 @@ def test_qwen_math_prm(tmp_path):
         expected = torch.softmax(model(torch.tensor([ids]))[0], -1)[places, 1].tolist()
     assert scored.values == pytest.approx(expected, abs=1e-6)
     assert max(expected) - min(expected) > 1e-3
+
+
+def test_qwen_math_rm_has_one_output_whatever_its_config_says(tmp_path):
+    model = built("Qwen2ForRewardModel", "Qwen2Config", num_labels=1)
+    folder = saved(model, tmp_path / "rm", id2label={"0": "LABEL_0", "1": "LABEL_1"})
+    (scored,) = rewards(folder).score([chat()])
+    spoken = [i for i, m in enumerate(chat().messages) if m["role"] == "assistant"]
+    prefixes = [template_ids(folder, chat().messages[: i + 1]) for i in spoken]
+    with torch.no_grad():
+        expected = [model(torch.tensor([ids]))[0, -1, 0].item() for ids in prefixes]
+    assert scored.values == pytest.approx(expected, abs=1e-5)
+    assert scored.whole == scored.values[-1]
+
+
+def test_in_bfloat16_only_rounding_differs(tmp_path):
+    model = built("LlamaForSequenceClassification", "LlamaConfig", num_labels=1)
+    folder = saved(model, tmp_path / "rm")
+    found = rewards(folder, dtype="bfloat16")
+    assert found.model.parts.body is not None
+    expected = at_ends(model.to(torch.bfloat16), folder, chat())[:, 0].tolist()
+    assert found.score([chat()])[0].values == pytest.approx(expected, abs=0.05 * max(map(abs, expected)))
 
 
 @pytest.mark.parametrize(

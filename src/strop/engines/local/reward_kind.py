@@ -25,8 +25,8 @@ KINDS = {
     "LMHeadModel": "words",
 }
 """By the end of a class's name."""
-TWO_LAYERS = ("ForRewardModel", "ForProcessRewardModel")
-"""Heads of Qwen2.5-Math's reward models: linear, ReLU, linear."""
+TWO_LAYERS = {"ForRewardModel": 1, "ForProcessRewardModel": 2}
+"""Outputs of the heads of Qwen2.5-Math's reward models (linear, ReLU, linear), which no config tells."""
 MARKER = "<extra_0>"
 GOOD_NAMES = {"+", "1", "good", "correct", "right", "positive", "pos", "true", "yes", "chosen", "success"}
 UNNAMED = {"LABEL_0", "LABEL_1"}
@@ -68,7 +68,7 @@ class Found:
 
 def found_out(asked: RewardConfig, config: Any, tokenizer: HFTokenizer) -> Found:
     """From config and tokenizer. Raises ModelError, and ConfigError where they say too little."""
-    architecture = (config.architectures or ["a class that its config does not name"])[0]
+    architecture = named(config)
     told = next((KINDS[end] for end in KINDS if architecture.endswith(end)), None)
     kind = told if asked.kind == "auto" else asked.kind
     if told is None or kind != told:
@@ -77,13 +77,23 @@ def found_out(asked: RewardConfig, config: Any, tokenizer: HFTokenizer) -> Found
             f"{asked.model}: {architecture} is {what}; a class for sequence or token classification, a "
             "Qwen2.5-Math reward model or a causal LM is needed"
         )
-    two_layers = architecture.endswith(TWO_LAYERS)
+    two_layers = outputs(config) is not None
     if kind == "sequence":
         return Found(kind="sequence", two_layers=two_layers, label=_label(asked, config))
     marker = _marker(asked, tokenizer)
     if kind == "steps":
         return Found(kind="steps", two_layers=two_layers, marker=marker, label=_label(asked, config))
     return Found(kind="words", two_layers=False, marker=marker, words=_words(asked, tokenizer))
+
+
+def named(config: Any) -> str:
+    """The class that a checkpoint was saved from."""
+    return str((config.architectures or ["a class that its config does not name"])[0])
+
+
+def outputs(config: Any) -> int | None:
+    """How many a head of two layers has; None for any other head."""
+    return next((count for end, count in TWO_LAYERS.items() if named(config).endswith(end)), None)
 
 
 def writes_chat(asked: RewardConfig, tokenizer: HFTokenizer) -> bool:

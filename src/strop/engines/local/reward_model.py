@@ -22,7 +22,7 @@ from transformers import (
 
 from strop.engines.embedded import resolve_model
 from strop.engines.local.head import Head, body_of, head_of, logits_of
-from strop.engines.local.reward_kind import Found, Pick, RewardConfig, found_out, picking
+from strop.engines.local.reward_kind import Found, Pick, RewardConfig, found_out, outputs, picking
 from strop.engines.local.tokenizer import HFTokenizer
 from strop.engines.local.weights import load_base, pick_device, pick_dtype
 from strop.errors import ModelError, in_one_line
@@ -101,9 +101,13 @@ def open_reward_model(asked: RewardConfig) -> RewardModel:
 
 def _config(source: Path | str) -> Any:
     try:
-        return AutoConfig.from_pretrained(source, trust_remote_code=False)
+        config = AutoConfig.from_pretrained(source, trust_remote_code=False)
     except (OSError, ValueError, KeyError) as error:
         raise ModelError(f"{source}: cannot read its config: {in_one_line(error)}") from error
+    count = outputs(config)
+    if count is not None:
+        config.num_labels = count
+    return config
 
 
 def _loaded(source: Path | str, found: Found, dtype: torch.dtype, device: str) -> Any:
