@@ -1,5 +1,6 @@
 """strop train"""
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -23,6 +24,11 @@ def run(
     from strop.config import load
 
     settings = load(config, overrides or [])
+    from strop.engines.doctor.examine import warning
+
+    short = warning(settings)
+    if short is not None:
+        print(f"strop: warning: {short}", file=sys.stderr)
     from strop import app
 
     with Progress() as progress:
