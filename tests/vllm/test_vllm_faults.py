@@ -126,7 +126,7 @@ WRONG = {
 SAID = {
     "prefix": "vLLM refused to load|the adapter did not arrive",
     "rank": "vLLM refused to load .*rank",
-    "base": "vLLM refused to load",
+    "base": "vLLM refused to load|served log-probs are",
     "silent": "exactly as the bare base: the adapter did not arrive",
 }
 
