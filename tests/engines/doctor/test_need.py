@@ -1,5 +1,7 @@
 """Estimates of memory against counts of real tensors, and against peaks that were measured."""
 
+import subprocess
+import sys
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +16,7 @@ from strop.engines.doctor import need
 from strop.engines.doctor.need import LIBRARIES, Need, kept_by_a_layer, learning, lora_numbers, needs, total
 from strop.engines.doctor.plan import JUDGE_SLOTS, Number, Plan
 from strop.engines.doctor.shape import Shape, embedded_shape
+from strop.engines.embedded import cached_model
 from strop.engines.local import decoder, readout
 from strop.engines.local.blocks import KINDS
 from strop.engines.local.learner import Learner, LearnerSettings
@@ -139,7 +142,7 @@ def test_stages_follow_one_another_unless_they_overlap() -> None:
     assert total(found, plan()) == 150
     assert total(found, plan(judged_meanwhile=True)) == 160
     assert total(found, plan(at_once=True)) == 180
-    assert total(found, plan(number="bfloat16")) == 180
+    assert total(found, plan(number="bfloat16")) == 165
     assert total(found, plan(number="bfloat16", device="cuda")) == 150
     assert total(found, plan(at_once=True, judged_meanwhile=True)) == 200
 
@@ -175,6 +178,60 @@ MEASURED = {
 def test_an_estimate_is_not_under_the_peak_and_not_far_over_it(name: str) -> None:
     peak, changes = MEASURED[name]
     assert 1.0 <= update(**changes) / (peak * 1e6) <= 1.6
+
+
+def demo() -> int:
+    """The estimate of the demo's run file in bfloat16, all of it in one process."""
+    desk = plan(number="bfloat16", first_layer=10, nodes=960, slots=48, sessions=200, max_length=1536)
+    return LIBRARIES + total([*needs(desk), need.loading(desk)], desk)
+
+
+@pytest.mark.parametrize("peak", [2489, 3204 * 1.048576])
+def test_the_demo_is_not_under_its_peaks_and_not_far_over_them(peak: float) -> None:
+    """In 10^6 bytes: one step without an evaluation, and all of an earlier `make demo`, which counts MiB."""
+    assert 1.0 <= demo() / (peak * 1e6) <= 1.6
+
+
+ALONE = """
+import json, resource, sys
+from strop.engines.opening import prepare
+prepare()
+import numpy as np, torch
+from strop.engines.local.learner import Learner, LearnerSettings
+from strop.engines.local.weights import LoraShape, adapted, load_base
+from strop.trajectory.tokens import Row
+folder, number = sys.argv[1:]
+model = adapted(load_base(folder, getattr(torch, number), "cpu"), LoraShape(rank=8), None, 0)
+learner = Learner(model, LearnerSettings(micro_batch_tokens=640))
+rng, mask = np.random.default_rng(0), np.arange(512) >= 384
+prompt = rng.integers(100, 40000, 384)
+rows = [
+    Row(
+        trajectory_id=str(number),
+        ids=np.concatenate([prompt, rng.integers(100, 40000, 128)]),
+        mask=mask,
+        logprobs=np.zeros(512),
+        turn_of=np.where(mask, 0, -1),
+        temperature=1.0,
+    )
+    for number in range(2)
+]
+learner.accumulate(rows, [1.0, -1.0])
+learner.step()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="counts as Linux does")
+@pytest.mark.parametrize("number", ["float32", "bfloat16"])
+def test_the_estimate_of_a_real_update(number: Number) -> None:
+    folder = cached_model()
+    if folder is None:
+        pytest.skip("the embedded model is not here")
+    command = [sys.executable, "-c", ALONE, str(folder), number]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert 1.0 <= update(nodes=640, number=number) / int(done.stdout) <= 1.6
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
