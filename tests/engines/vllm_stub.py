@@ -1,10 +1,12 @@
-"""A stand-in for vLLM's server: the endpoints that strop uses, over a table of sixteen tokens.
+"""A stand-in for vLLM's server: the endpoints that strop uses, over a table of STUB_TOKENS tokens, else 16.
 
 Run in place of vLLM's Python (`install` writes such a Python). An adapter is a folder with weight.json, a
-number that shifts the table. Files in the folder STUB_DIR tell it to misbehave, and are looked at on every
-request: `die` (ends at the next completion, and removes the file), `die_loading`, `unhealthy`, `misname`,
-`bare` (adapters change nothing), `broken` (does not start), `raw` (log-probs before temperature), `closed`
-(no adapters taken), `hold` (completions of adapters wait until it is gone).
+number that shifts the table; of a real adapter's folder the number is made of its weights. Files in the
+folder STUB_DIR tell it to misbehave, and are looked at on every request: `die` (ends at the next completion,
+and removes the file), `die_loading`, `unhealthy`, `misname`, `bare` (adapters change nothing), `broken` (does
+not start), `raw` (log-probs before temperature), `closed` (no adapters taken), `hold` (completions of
+adapters wait until it is gone), `poison` (ends at each prompt with token 13), `logits` (says logits of
+prompts).
 """
 
 import json
@@ -12,11 +14,12 @@ import math
 import os
 import sys
 import time
+import zlib
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-TOKENS = 16
+TOKENS = int(os.environ.get("STUB_TOKENS", "16"))
 ADAPTERS: dict[str, float] = {}
 
 
@@ -47,6 +50,26 @@ def logprobs(prompt: list[int], weight: float, temperature: float) -> list[float
     return [one / scale - total for one in logits]
 
 
+def prompt_logprobs(prompt: list[int], weight: float, others: int) -> list[dict[str, Any] | None]:
+    """As vLLM lists them: of each token but the first, and of the likeliest others."""
+    places: list[dict[str, Any] | None] = [None]
+    for at in range(1, len(prompt)):
+        values = logprobs(prompt[:at], weight, 1.0)
+        if told("logits"):
+            values = [value + 5.0 for value in values]
+        best = sorted(range(TOKENS), key=lambda token: -values[token])[:others]
+        places.append({str(token): {"logprob": values[token]} for token in {*best, prompt[at]}})
+    return places
+
+
+def weight_of(folder: Path) -> float | None:
+    """The number of an adapter's folder, if it is one."""
+    if (folder / "weight.json").exists():
+        return float(json.loads((folder / "weight.json").read_text()))
+    real = folder / "adapter_model.safetensors"
+    return zlib.crc32(real.read_bytes()) % 1000 / 250 if real.exists() else None
+
+
 class Handler(BaseHTTPRequestHandler):
     """One request."""
 
@@ -74,17 +97,17 @@ class Handler(BaseHTTPRequestHandler):
             return self._answer(400, {"error": {"message": "lora_name is missing"}})
         if once("die_loading"):
             os._exit(4)
-        file = Path(body["lora_path"]) / "weight.json"
-        if body["lora_name"] in ADAPTERS or not file.exists():
+        weight = weight_of(Path(body["lora_path"]))
+        if body["lora_name"] in ADAPTERS or weight is None:
             return self._answer(400, {"error": {"message": "no such adapter, or loaded already"}})
-        ADAPTERS[body["lora_name"]] = json.loads(file.read_text())
+        ADAPTERS[body["lora_name"]] = weight
         return self._answer(200, {})
 
     def _complete(self, body: dict[str, Any]) -> None:
         name = body["model"]
         if name != "base" and name not in ADAPTERS:
             return self._answer(404, {"error": {"message": f"The model `{name}` does not exist."}})
-        if once("die"):
+        if once("die") or (told("poison") and 13 in body["prompt"]):
             print("RuntimeError: out of memory", flush=True)
             os._exit(3)
         (Path(os.environ["STUB_DIR"]) / "asked").touch()
@@ -92,8 +115,8 @@ class Handler(BaseHTTPRequestHandler):
             time.sleep(0.01)
         weight = 0.0 if told("bare") else ADAPTERS.get(name, 0.0)
         values = logprobs(body["prompt"], weight, body["temperature"])
-        best = sorted(range(TOKENS), key=lambda token: -values[token])[: body["logprobs"] or 1]
-        choice = {
+        best = sorted(range(TOKENS), key=lambda token: -values[token])[: body.get("logprobs") or 1]
+        choice: dict[str, Any] = {
             "finish_reason": "length",
             "token_ids": [best[0]],
             "logprobs": {
@@ -102,6 +125,8 @@ class Handler(BaseHTTPRequestHandler):
                 "top_logprobs": [{f"token_id:{token}": values[token] for token in best}],
             },
         }
+        if "prompt_logprobs" in body:
+            choice["prompt_logprobs"] = prompt_logprobs(body["prompt"], weight, body["prompt_logprobs"])
         said = "base" if told("misname") else name
         return self._answer(200, {"model": said, "choices": [choice], "usage": {}})
 

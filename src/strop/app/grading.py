@@ -13,9 +13,12 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from strop.app.building import vllm_settings
 from strop.app.kept_lines import append, kept
 from strop.app.progress import OnProgress, silent
 from strop.app.rewarding import Reading, RewardAsked, Scoring, check_rewards, joined, write_column
+from strop.config.engine import EngineConfig
+from strop.engines import opening
 from strop.engines.opening import prepare
 from strop.errors import ConfigError, InputError
 from strop.grader.codec import to_json
@@ -25,6 +28,7 @@ from strop.grader.prepare import Prepared, from_plain, from_turns
 from strop.grader.sliding import Long
 from strop.grader.spans import text_kinds
 from strop.inference.chat import Chat
+from strop.inference.sampling import Tokenizer
 from strop.training.demonstrations import as_turns
 from strop.trajectory import codec
 from strop.trajectory.atomic import replacing, sync_directory
@@ -32,7 +36,8 @@ from strop.trajectory.lines import write_objects
 from strop.trajectory.model import Trajectory
 
 if TYPE_CHECKING:
-    from strop.engines.local.contrast import LocalContrast
+    from strop.engines.local.contrast import ContrastConfig
+    from strop.engines.vllm.settings import VllmSettings
 
 Format = Literal["chat", "plain", "plain-all"]
 WORK = ".work"
@@ -48,7 +53,8 @@ class GradeJob:
     recorded token ids become tokens: "chat" by the model's template; "plain" in the plain format, also
     of trajectories with ids; "plain-all" the same with every message graded. `long`, `max_length`: see
     `strop.grader.sliding`; `tokens` writes single tokens' numbers too. `rewards` are trained reward models,
-    each a column beside the grades.
+    each a column beside the grades. `engine` says who reads all sides: this process, or a vLLM server, which
+    gives log-probs only.
     """
 
     file: Path
@@ -62,6 +68,7 @@ class GradeJob:
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     tokens: bool = False
     rewards: tuple[RewardAsked, ...] = ()
+    engine: EngineConfig = field(default_factory=EngineConfig)
     progress: OnProgress = silent
 
     @property
@@ -79,6 +86,7 @@ class _Tally:
     unscored_steps: int = 0
     tokens: int = 0
     reasons: Counter[str] = field(default_factory=Counter)
+    proof: dict[str, Any] = field(default_factory=dict)
 
     def add(self, line: Mapping[str, Any]) -> None:
         """Count one line of grades."""
@@ -109,7 +117,7 @@ def grade_file(job: GradeJob) -> dict[str, Any]:
     done = kept(work / "grades.jsonl", tally.add)
     began = time.perf_counter()
     try:
-        append(work / "grades.jsonl", _lines(job, done, total), tally.add)
+        append(work / "grades.jsonl", _lines(job, done, total, tally), tally.add)
     except BaseException:
         if not tally.graded + tally.reasons.total():
             shutil.rmtree(work, ignore_errors=True)
@@ -197,6 +205,7 @@ def _written(job: GradeJob, digest: str) -> dict[str, Any]:
         "references": list(job.references),
         "model": job.model,
         "rewards": [asdict(one) for one in job.rewards],
+        "engine": job.engine.kind,
         "files": models,
         **how,
     }
@@ -225,45 +234,46 @@ def _begin(work: Path, settings: Mapping[str, Any]) -> None:
         file.write(text.encode())
 
 
-def _lines(job: GradeJob, done: int, total: int) -> Iterator[dict[str, Any]]:
+def _lines(job: GradeJob, done: int, total: int, tally: _Tally) -> Iterator[dict[str, Any]]:
     if done == total:
         # All lines were there, only the last rename was not; the models are not needed for it.
         return
     job.progress("loading models", done, total)
-    contrast = _contrast(job)
-    settings = GradeSettings(
-        decode=contrast.decode,
-        kinds=text_kinds if job.text == "chat" else plain_kinds,
-        max_length=contrast.max_length,
-        long=job.long,
-        tokens=job.tokens,
-    )
-    coming = map(_preparing(job, contrast), islice(codec.read(job.file), done, None))
-    job.progress("grading", done, total)
-    for number, graded in enumerate(grade_prepared(coming, contrast, settings), start=done + 1):
-        yield to_json(graded)
-        job.progress("grading", number, total)
+    with opening.contrast(_config(job), _server(job), tally.proof.update) as contrast:
+        settings = GradeSettings(
+            decode=contrast.decode,
+            kinds=text_kinds if job.text == "chat" else plain_kinds,
+            max_length=contrast.max_length,
+            long=job.long,
+            tokens=job.tokens,
+        )
+        coming = map(_preparing(job, contrast.tokenizer), islice(codec.read(job.file), done, None))
+        job.progress("grading", done, total)
+        for number, graded in enumerate(grade_prepared(coming, contrast, settings), start=done + 1):
+            yield to_json(graded)
+            job.progress("grading", number, total)
 
 
-def _contrast(job: GradeJob) -> "LocalContrast":
-    from strop.engines.local.contrast import BASE, ContrastConfig, LocalContrast
+def _config(job: GradeJob) -> "ContrastConfig":
+    from strop.engines.local.contrast import BASE, ContrastConfig
 
     references = job.references or (BASE,)
-    return LocalContrast(
-        ContrastConfig(
-            policy=job.policy,
-            references=references,
-            names=tuple(map(_name, references)),
-            model=job.model,
-            dtype=job.dtype,
-            max_length=job.max_length,
-            chat=job.text == "chat",
-        )
+    return ContrastConfig(
+        policy=job.policy,
+        references=references,
+        names=tuple(map(_name, references)),
+        model=job.model,
+        dtype=job.dtype,
+        max_length=job.max_length,
+        chat=job.text == "chat",
     )
 
 
-def _preparing(job: GradeJob, contrast: "LocalContrast") -> Callable[[Trajectory], Prepared]:
-    tokenizer = contrast.tokenizer
+def _server(job: GradeJob) -> "VllmSettings | None":
+    return vllm_settings(job.engine) if job.engine.kind == "vllm" else None
+
+
+def _preparing(job: GradeJob, tokenizer: Tokenizer) -> Callable[[Trajectory], Prepared]:
     if job.text == "chat":
         chat = Chat(tokenizer)
         return lambda trajectory: from_turns(as_turns(trajectory, chat))
@@ -283,4 +293,5 @@ def _result(job: GradeJob, tally: _Tally, resumed: int, seconds: float) -> dict[
         "resumed_at": resumed,
         "seconds": round(seconds, 3),
         "out": str(job.out),
+        **({"vllm": tally.proof} if tally.proof else {}),
     }

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from strop.cli.engine_options import EngineKind, EnginePython, EngineUrl, engine_config
 from strop.cli.options import Json
 from strop.cli.output import emit
 from strop.cli.progress import Progress
@@ -28,6 +29,9 @@ Long = Annotated[
 MaxLength = Annotated[int | None, typer.Option(help="Tokens shown at once; default: the model's context.")]
 DType = Annotated[
     Literal["auto", "float32", "bfloat16"], typer.Option(help="Numbers the models are read in.")
+]
+Reader = Annotated[
+    EngineKind, typer.Option(help="Who reads: this process, or a vLLM server, which knows log-probs only.")
 ]
 
 
@@ -56,6 +60,9 @@ def run(
     reward_marker: RewardMarker = None,
     reward_good: RewardGood = None,
     reward_bad: RewardBad = None,
+    engine: Reader = "local",
+    engine_python: EnginePython = None,
+    engine_url: EngineUrl = None,
     json: Json = False,
 ) -> None:
     """Grade every step of trajectories, policy against reference.
@@ -68,6 +75,7 @@ def run(
     rewards = rewards_asked(
         reward_model, kind=reward_kind, marker=reward_marker, good=reward_good, bad=reward_bad
     )
+    reader = engine_config(engine, engine_python, engine_url)
     with Progress() as progress:
         job = app.GradeJob(
             file=file,
@@ -81,6 +89,7 @@ def run(
             dtype=dtype,
             tokens=tokens,
             rewards=rewards,
+            engine=reader,
             progress=progress,
         )
         result = app.grade_file(job)

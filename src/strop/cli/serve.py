@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from strop.cli.engine_options import EngineKind, EnginePython, EngineUrl, engine_config
 from strop.cli.options import Json, named_path
 from strop.errors import InputError
 
 if TYPE_CHECKING:
     from strop.app.guarding import GuardServing
-    from strop.config.engine import EngineConfig
 
 
 GuardFile = Annotated[
@@ -26,13 +26,6 @@ GuardAction = Annotated[
 GuardTimeout = Annotated[
     float, typer.Option(min=0.0, help="Seconds a low call waits before it is answered as held.")
 ]
-EngineName = Annotated[
-    Literal["local", "vllm"], typer.Option(help="Who answers: this process, or a vLLM server behind it.")
-]
-EnginePython = Annotated[
-    Path | None, typer.Option(help="Python that has vLLM, to start a server; default: the one of strop.")
-]
-EngineUrl = Annotated[str | None, typer.Option(help="A running vLLM server, instead of starting one.")]
 ApprovalKeyEnv = Annotated[
     str, typer.Option(help="Variable that holds the key of whoever approves; unset: one is made and shown.")
 ]
@@ -58,7 +51,9 @@ def run(
     reference: Annotated[
         Path | None, typer.Option(help="LoRA adapter a guard grades against; default: the bare model.")
     ] = None,
-    engine: EngineName = "local",
+    engine: Annotated[
+        EngineKind, typer.Option(help="Who answers: this process, or a vLLM server behind it.")
+    ] = "local",
     engine_python: EnginePython = None,
     engine_url: EngineUrl = None,
     guard: GuardFile = None,
@@ -75,7 +70,7 @@ def run(
     from strop import app
     from strop.cli.output import emit
 
-    serving = _serving(engine, engine_python, engine_url)
+    serving = engine_config(engine, engine_python, engine_url)
     watch = _watch(guard, guard_action, guard_timeout, approval_key_env) if guard else None
 
     def ready(base_url: str) -> None:
@@ -96,19 +91,6 @@ def run(
         guard=watch,
         serving=serving,
     )
-
-
-def _serving(kind: Literal["local", "vllm"], python: Path | None, url: str | None) -> "EngineConfig":
-    if kind == "local" and (python or url):
-        raise InputError("--engine-python and --engine-url are for --engine vllm; add that")
-    from pydantic import ValidationError
-
-    from strop.config.engine import EngineConfig
-
-    try:
-        return EngineConfig(kind=kind, python=python, url=url)
-    except ValidationError as error:
-        raise InputError(f"--engine-url {url}: must be an address such as http://host:8000") from error
 
 
 def _watch(file: Path, action: Literal["hold", "mark"], timeout_s: float, key_env: str) -> "GuardServing":

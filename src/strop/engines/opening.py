@@ -2,11 +2,12 @@
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from strop.engine import Engine
+from strop.engine import Contrast, Engine
 from strop.engines.local.memory import share_heap
 from strop.engines.serving import Hears
 from strop.errors import ModelError
@@ -14,6 +15,7 @@ from strop.inference.gateway import Gateway
 from strop.inference.sampling import Tokenizer
 
 if TYPE_CHECKING:
+    from strop.engines.local.contrast import ContrastConfig
     from strop.engines.local.engine import LocalConfig
     from strop.engines.vllm.settings import VllmSettings
 
@@ -64,6 +66,42 @@ def vllm(config: "LocalConfig", settings: "VllmSettings") -> EmbeddedEngine:
     from strop.engines.vllm.serving import serving
 
     return LocalEngine(config, serving(settings))
+
+
+class TextContrast(Contrast, Protocol):
+    """A contrast with what makes rows of text: the models' tokenizer, and their room."""
+
+    @property
+    def tokenizer(self) -> Tokenizer: ...
+
+    @property
+    def max_length(self) -> int: ...
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of token ids."""
+        ...
+
+
+@contextmanager
+def contrast(
+    config: "ContrastConfig", settings: "VllmSettings | None", proved: Callable[[Mapping[str, Any]], None]
+) -> Iterator[TextContrast]:
+    """Who reads a policy against references while the block lasts: this process, or a vLLM server.
+
+    `proved` hears how a server's numbers were checked. Raises InputError where a server cannot be had.
+    """
+    if settings is None:
+        from strop.engines.local.contrast import LocalContrast
+
+        yield LocalContrast(config)
+        return
+    from strop.engines.vllm.contrast import VllmContrast
+
+    reader = VllmContrast(config, settings, lambda proof: proved(proof.to_json()))
+    try:
+        yield reader
+    finally:
+        reader.close()
 
 
 def tokenizer(model: str) -> Tokenizer:

@@ -209,10 +209,11 @@ def _grade_batch(some: Sequence[Prepared], reader: _Reader) -> Iterator[Graded]:
     try:
         read = reader.read(some)
     except InputError as error:
-        # One row that the engine refuses must not take the batch with it: read them one by one.
+        # One row that the engine refuses must not take the batch with it: it is found by halving.
         if len(some) > 1:
-            for one in some:
-                yield from _grade_batch([one], reader)
+            middle = len(some) // 2
+            yield from _grade_batch(some[:middle], reader)
+            yield from _grade_batch(some[middle:], reader)
         else:
             yield _ungraded(some[0], reader, str(error))
         return

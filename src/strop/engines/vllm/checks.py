@@ -1,6 +1,7 @@
 """Is this a server that can be trusted with a run? Asked once each time it comes up."""
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 
 from strop.engines.local.probe import gap, likely
 from strop.engines.vllm.control import Control
@@ -9,6 +10,12 @@ from strop.errors import InputError
 TEMPERATURE = 0.5
 NEAR = 0.1
 """How far apart two readings of one difference may be, as a share of it."""
+OVER_ONE = 1e-3
+"""How far above 1 rounding may take a sum of probabilities."""
+REPEATED = 8
+
+Fit = Callable[[Control, str, str, Sequence[int]], None]
+"""Looks a server over: control, url, the base's name, a short prompt. Raises InputError where it is unfit."""
 
 
 def base_of(control: Control, url: str, max_length: int) -> str:
@@ -27,17 +34,36 @@ def base_of(control: Control, url: str, max_length: int) -> str:
 
 def refuse_unfit(control: Control, url: str, base: str, prompt: Sequence[int]) -> None:
     """Raise InputError where adapters cannot be loaded, or log-probs are not of what is drawn from."""
-    if not control.takes_adapters(url):
-        raise InputError(
-            f"[engine] {url} takes no adapters; start it with --enable-lora and "
-            "VLLM_ALLOW_RUNTIME_LORA_UPDATING=True in its environment"
-        )
+    _refuse_closed(control, url)
     plain = control.top(url, base, prompt, 1.0)
     sharp = control.top(url, base, prompt, TEMPERATURE)
     if not tempered(plain, sharp, TEMPERATURE):
         raise InputError(
             f"[engine] {url} gives log-probs before temperature; start it with "
             "--logprobs-mode processed_logprobs"
+        )
+
+
+def refuse_unscoring(control: Control, url: str, base: str, prompt: Sequence[int]) -> None:
+    """Raise InputError where adapters cannot be loaded, or what is said of prompts are no log-probs.
+
+    vLLM's log-probs of prompts are of the plain softmax whatever --logprobs-mode, but for the two modes that
+    give logits.
+    """
+    _refuse_closed(control, url)
+    tops = control.prompt_tops(url, base, list(prompt) * REPEATED)
+    if not all(math.fsum(map(math.exp, top.values())) <= 1 + OVER_ONE for top in tops):
+        raise InputError(
+            f"[engine] {url} says logits of prompts, not log-probs; start it without --logprobs-mode, or "
+            "with one that ends in _logprobs"
+        )
+
+
+def _refuse_closed(control: Control, url: str) -> None:
+    if not control.takes_adapters(url):
+        raise InputError(
+            f"[engine] {url} takes no adapters; start it with --enable-lora and "
+            "VLLM_ALLOW_RUNTIME_LORA_UPDATING=True in its environment"
         )
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import httpx
 
 from strop.engines.vllm.completion import SERVER_ERROR, request, sampled
+from strop.engines.vllm.prompt_scores import listed, scoring_request
 from strop.errors import EngineError, ServerLost, in_one_line
 from strop.inference.sampling import SamplingParams
 
@@ -56,15 +57,27 @@ class Control:
     def top(self, url: str, model: str, prompt: Sequence[int], temperature: float) -> dict[int, float]:
         """The most likely tokens behind a prompt, with their log-probs. Raises EngineError for no answer."""
         params = SamplingParams(max_tokens=1, temperature=temperature, top_logprobs=TOP)
-        answer = self._ask("POST", f"{url}/v1/completions", request(model, prompt, params, frozenset(), 1))
+        answer = self._probe(url, model, request(model, prompt, params, frozenset(), 1))
+        return dict(sampled(answer, model, model, 0, TOP).top[0])
+
+    def prompt_tops(self, url: str, model: str, prompt: Sequence[int]) -> list[dict[int, float]]:
+        """The most likely tokens at each place of a prompt but the first, as it says of prompts.
+
+        Raises EngineError for no answer.
+        """
+        return listed(self._probe(url, model, scoring_request(model, prompt, TOP)), model, model, len(prompt))
+
+    def close(self) -> None:
+        self._http.close()
+
+    def _probe(self, url: str, model: str, body: dict[str, Any]) -> dict[str, Any]:
+        answer = self._ask("POST", f"{url}/v1/completions", body)
         if answer.status_code >= SERVER_ERROR:
             raise ServerLost(f"vLLM failed while it was probed: {_said(answer)}")
         if answer.status_code != httpx.codes.OK:
             raise EngineError(f"vLLM did not answer a probe of {model}: {_said(answer)}")
-        return dict(sampled(answer.json(), model, model, 0, TOP).top[0])
-
-    def close(self) -> None:
-        self._http.close()
+        found: dict[str, Any] = answer.json()
+        return found
 
     def _ask(self, method: str, url: str, body: dict[str, Any] | None = None) -> httpx.Response:
         try:

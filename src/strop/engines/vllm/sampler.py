@@ -77,18 +77,31 @@ class VllmSampler:
         without ids or log-probs.
         """
         _check(prompt_ids, params, self._max_length)
-        version = self._roster.take(model)
-        try:
-            self._availability.check()
-            most = self._max_length - len(prompt_ids)
-            body = request(version.remote, prompt_ids, params, self._eos_ids, most)
-            told = None if on_token is None else _in_loop(on_token)
-            answer = await asyncio.wrap_future(self._loop.submit(self._ask(version, body, told)))
-        finally:
-            self._roster.give_back(version)
+        most = self._max_length - len(prompt_ids)
+
+        def body(remote: str) -> dict[str, Any]:
+            return request(remote, prompt_ids, params, self._eos_ids, most)
+
+        told = None if on_token is None else _in_loop(on_token)
+        version, answer = await self.ask(model, body, told)
         found = sampled(answer, version.remote, version.name, version.version, params.top_logprobs)
         self.answered += 1
         return found
+
+    async def ask(
+        self, model: str, body: Callable[[str], dict[str, Any]], told: OnToken | None = None
+    ) -> tuple[Version, dict[str, Any]]:
+        """The answer to a request of one's own, and the version that was asked; `body` makes it for a name.
+
+        Raises as `sample` does; what the answer means is not looked at.
+        """
+        version = self._roster.take(model)
+        try:
+            self._availability.check()
+            asked = self._loop.submit(self._ask(version, body(version.remote), told))
+            return version, await asyncio.wrap_future(asked)
+        finally:
+            self._roster.give_back(version)
 
     def close(self) -> None:
         """Cancel what runs, and close all connections."""

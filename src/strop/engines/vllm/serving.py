@@ -14,7 +14,7 @@ from typing import Any
 from strop.engines.local.weights import save_adapter
 from strop.engines.serving import Events, Ground, OpenServing, Told
 from strop.engines.vllm.availability import Availability
-from strop.engines.vllm.checks import base_of, refuse_unfit, same
+from strop.engines.vllm.checks import Fit, base_of, refuse_unfit, same
 from strop.engines.vllm.command import BASE
 from strop.engines.vllm.control import Control
 from strop.engines.vllm.roster import Roster, Version
@@ -24,15 +24,21 @@ from strop.engines.vllm.settings import VllmSettings
 from strop.engines.vllm.supervisor import Supervisor
 from strop.errors import EngineError, PublishError, ServerLost
 
+ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors")
 LOADS = 3
 """How often a load is tried again on a server that was lost meanwhile."""
 
 
 class VllmServing:
-    """Implements `strop.engines.serving.Serving`. The server comes up in the background; who asks waits."""
+    """Implements `strop.engines.serving.Serving`. The server comes up in the background; who asks waits.
 
-    def __init__(self, settings: VllmSettings, ground: Ground, events: Events) -> None:
-        self._ground, self._tell = ground, events
+    `fit` looks over each server that comes up; the default is for one that samples.
+    """
+
+    def __init__(
+        self, settings: VllmSettings, ground: Ground, events: Events, fit: Fit = refuse_unfit
+    ) -> None:
+        self._ground, self._tell, self._fit = ground, events, fit
         self._folder = _folder(settings)
         self._server = _server(settings, ground, self._folder)
         # At a server of others, names must not meet those of another run, nor of one that was killed.
@@ -83,7 +89,8 @@ class VllmServing:
     def serve(self, name: str, version: int, adapter: Any | None, told: Told) -> None:
         """Write the adapter into a folder of its own, and load it. Raises PublishError where vLLM refuses.
 
-        How many requests run at once is vLLM's to choose: `told.slots` is not heeded.
+        A path is an adapter folder, which is copied. How many requests run at once is vLLM's to choose:
+        `told.slots` is not heeded.
         """
         self._roster.refuse_taken(name)
         if adapter is None:
@@ -130,7 +137,10 @@ class VllmServing:
     def _written(self, name: str, adapter: Any) -> Path:
         folder = self._folder / name
         aside = self._folder / f".{name}"
-        save_adapter(adapter, aside)
+        if isinstance(adapter, Path):
+            _copied(adapter, aside)
+        else:
+            save_adapter(adapter, aside)
         os.replace(aside, folder)
         return folder
 
@@ -155,7 +165,7 @@ class VllmServing:
         """Look over a server that has just come up, load what it is to serve, and prove that."""
         url = self._server.url
         self._base = base_of(self._control, url, self._ground.max_length)
-        refuse_unfit(self._control, url, self._base, self._greeting)
+        self._fit(self._control, url, self._base, self._greeting)
         with self._changing:
             held = {model["id"] for model in self._control.models(url)}
             for one in self._roster.served():
@@ -186,6 +196,12 @@ class VllmServing:
 def serving(settings: VllmSettings) -> OpenServing:
     """What opens a vLLM server for an engine. Raises InputError where it cannot be had."""
     return partial(VllmServing, settings)
+
+
+def _copied(adapter: Path, folder: Path) -> None:
+    folder.mkdir()
+    for name in ADAPTER_FILES:
+        shutil.copyfile(adapter / name, folder / name)
 
 
 def _folder(settings: VllmSettings) -> Path:
