@@ -45,9 +45,9 @@ def run(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Say what this machine can run, what a run needs, and what is missing; nothing is started.
+    """Say what this machine can run, and what is missing for a run.
 
-    Exit code 1 where something is missing.
+    Nothing is started. Exit code 1 where something is missing.
     """
     from strop.engines.doctor.examine import Question, examine
 
