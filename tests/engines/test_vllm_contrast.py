@@ -130,7 +130,7 @@ def test_a_policy_that_is_its_reference_is_asked_once(
             np.testing.assert_array_equal(found.policy.logprobs, found.references[0].logprobs)
         url = contrast._serving._server.url
         served = [model["id"] for model in contrast._serving._control.models(url)]
-        assert len(served) == (2 if policy == one else 1)
+        assert len(served) == (3 if policy == one else 1)
 
 
 def test_rows_in_flight_when_the_server_dies_are_read_by_the_next_one(

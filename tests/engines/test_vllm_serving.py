@@ -84,6 +84,7 @@ def open_bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Open
 
     monkeypatch.setenv("STUB_DIR", str(tmp_path))
     monkeypatch.setattr(module, "save_adapter", save)
+    monkeypatch.setattr(module, "write_bare", lambda adapter, folder: save(0.0, folder))
     opened: list[Bench] = []
 
     def one(**settings: Any) -> Bench:
@@ -156,7 +157,7 @@ def test_a_retired_version_is_unloaded_after_its_last_request(open_bench: Open) 
     assert answers[0].model == "policy@0"
     until(lambda: not served.folder.exists())
     listed = [model["id"] for model in bench.serving._control.models(held_name)]
-    assert listed == ["base", "policy@1"]
+    assert listed == ["base", "base@0", "policy@1"]
 
 
 def test_death_while_idle_is_seen_and_what_was_served_comes_back(open_bench: Open) -> None:
@@ -287,10 +288,22 @@ def test_a_name_given_again_is_another_one_to_the_server(open_bench: Open) -> No
     bench.serving.serve("policy@1", 1, 2.0, TOLD)
     assert dict(bench.ask("policy@1").top[0]) == pytest.approx(expected(2.0))
     url = bench.serving._server.url
-    until(lambda: [m["id"] for m in bench.serving._control.models(url)] == ["base", "policy@1.2"])
+    until(lambda: [m["id"] for m in bench.serving._control.models(url)] == ["base", "base@0", "policy@1.2"])
     os.kill(bench.pid, signal.SIGKILL)
     bench.heard.wait_for("server_restored")
     assert dict(bench.ask("policy@1").top[0]) == pytest.approx(expected(2.0))
+
+
+def test_beside_adapters_the_base_is_asked_for_as_one(open_bench: Open) -> None:
+    """Its own name may mean any adapter there, in a batch with others."""
+    bench = open_bench()
+    bench.serving.serve("early", 0, None, TOLD)
+    bench.publish(0, 0.5)
+    bench.serving.serve("late", 0, None, TOLD)
+    remotes = {one.name: one.remote for one in bench.serving._roster.served()}
+    assert remotes == {"base": "base@0", "early": "base@0", "policy@0": "policy@0", "late": "base@0"}
+    for name in ("base", "early", "late"):
+        assert dict(bench.ask(name).top[0]) == pytest.approx(expected(0))
 
 
 def test_a_supervisor_that_fails_is_told_to_whoever_waits(open_bench: Open) -> None:
@@ -325,7 +338,7 @@ def test_at_a_running_server_names_are_this_runs_own(open_bench: Open) -> None:
     assert dict(host.ask().top[0]) == pytest.approx(expected(0.5))
     assert guest.ask().model == "policy@0"
     guest.serving.close()
-    assert [model["id"] for model in host.serving._control.models(url)] == ["base", "policy@0"]
+    assert [model["id"] for model in host.serving._control.models(url)] == ["base", "policy@0", "base@0"]
 
 
 @pytest.mark.parametrize(

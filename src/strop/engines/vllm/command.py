@@ -10,8 +10,8 @@ MODULE = "vllm.entrypoints.openai.api_server"
 HOST = "127.0.0.1"
 RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 """The ranks that vLLM can make room for."""
-LORAS = 4
-"""Adapters in one batch: the policy, the version before it, a judge, and one to spare."""
+LORAS = 5
+"""Adapters in one batch: the policy, the version before it, a judge, the base, and one to spare."""
 OURS = ("GOMP_SPINCOUNT", "ONEDNN_PRIMITIVE_CACHE_CAPACITY", "TOKENIZERS_PARALLELISM")
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from strop.engines.local.weights import save_adapter
 from strop.engines.serving import Events, Ground, OpenServing, Told
 from strop.engines.vllm.availability import Availability
+from strop.engines.vllm.bare import CONFIG, WEIGHTS, write_bare
 from strop.engines.vllm.checks import Fit, base_of, refuse_unfit, same
 from strop.engines.vllm.command import BASE
 from strop.engines.vllm.control import Control
@@ -24,7 +25,7 @@ from strop.engines.vllm.settings import VllmSettings
 from strop.engines.vllm.supervisor import Supervisor
 from strop.errors import EngineError, PublishError, ServerLost
 
-ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors")
+ADAPTER_FILES = (CONFIG, WEIGHTS)
 LOADS = 3
 """How often a load is tried again on a server that was lost meanwhile."""
 
@@ -59,6 +60,7 @@ class VllmServing:
         # Between a load and its place in the roster no restart may come: it would not put it back.
         self._changing = threading.Lock()
         self._base = BASE
+        self._bare: Version | None = None
         self._greeting = tuple(ground.tokenizer.encode("Hello", special=False))
         self._roster.add(Version(name=BASE, remote=BASE, version=0, folder=None))
         self._supervisor = Supervisor(
@@ -94,7 +96,8 @@ class VllmServing:
         """
         self._roster.refuse_taken(name)
         if adapter is None:
-            self._roster.add(Version(name=name, remote=self._base, version=version, folder=None))
+            remote = self._bare.remote if self._bare else self._base
+            self._roster.add(Version(name=name, remote=remote, version=version, folder=None))
             return
         remote = self._remote(name)
         one = Version(
@@ -122,7 +125,7 @@ class VllmServing:
         self._closed = True
         self._availability.give_up("the engine is closed")
         if self._attached:
-            self._unload(self._roster.served())
+            self._unload([*self._roster.served(), *([self._bare] if self._bare else [])])
         self._supervisor.close()
         self.sampler.close()
         self._control.close()
@@ -151,6 +154,7 @@ class VllmServing:
                 with self._changing:
                     self._control.load(self._server.url, one.remote, str(one.folder))
                     one.said = self._control.top(self._server.url, one.remote, one.prompt, 1.0)
+                    self._stand_apart(one)
                     self._roster.add(one)
             except ServerLost as lost:
                 self._availability.doubt(str(lost))
@@ -161,6 +165,25 @@ class VllmServing:
             return
         raise PublishError(f"{one.name}: vLLM was lost {LOADS} times while it loaded this")
 
+    def _stand_apart(self, adapter: Version) -> None:
+        """From the first adapter on, an adapter without effect is the base: see `bare`."""
+        if self._bare is not None or adapter.folder is None:
+            return
+        remote, url = self._remote(f"{BASE}@0"), self._server.url
+        bare = Version(
+            name=BASE, remote=remote, version=0, folder=self._folder / remote, prompt=self._greeting
+        )
+        write_bare(adapter.folder, self._folder / remote)
+        self._control.load(url, remote, str(bare.folder))
+        bare.said = self._control.top(url, remote, bare.prompt, 1.0)
+        self._bare = bare
+        self._name_base(remote)
+
+    def _name_base(self, remote: str) -> None:
+        for one in self._roster.served():
+            if one.folder is None:
+                one.remote = remote
+
     def _restore(self) -> None:
         """Look over a server that has just come up, load what it is to serve, and prove that."""
         url = self._server.url
@@ -168,9 +191,9 @@ class VllmServing:
         self._fit(self._control, url, self._base, self._greeting)
         with self._changing:
             held = {model["id"] for model in self._control.models(url)}
-            for one in self._roster.served():
+            self._name_base(self._bare.remote if self._bare else self._base)
+            for one in [*([self._bare] if self._bare else []), *self._roster.served()]:
                 if one.folder is None:
-                    one.remote = self._base
                     continue
                 if one.remote not in held:
                     self._control.load(url, one.remote, str(one.folder))
