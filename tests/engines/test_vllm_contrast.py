@@ -35,6 +35,7 @@ ROWS = [
     make_row([5, 9, 2, 8, 8], [0, 0, 0, 1, 1], name="b"),
 ]
 POISONED = make_row([5, 9, 13, 8], [0, 0, 0, 1], name="poisoned")
+AS_BAD = make_row([5, 9, 8, 13], [0, 0, 0, 1], name="as bad")
 
 
 @pytest.fixture
@@ -143,16 +144,18 @@ def test_rows_in_flight_when_the_server_dies_are_read_by_the_next_one(
         np.testing.assert_array_equal(before.policy.logprobs, now.policy.logprobs)
 
 
-def test_a_row_that_kills_the_server_is_refused_and_remembered(
+def test_rows_that_kill_the_server_are_refused_and_remembered(
     reader: Reader, adapter: Callable[..., Path]
 ) -> None:
+    """It is started again more often than in a row with no answer, for it answers between."""
     reader.tell("poison")
     contrast = reader(adapter(1), "base")
     with pytest.raises(InputError, match="vLLM was lost 2 times while it read this alone"):
-        contrast.read([*ROWS, POISONED])
+        contrast.read([*ROWS, POISONED, AS_BAD])
     (reader.folder / "poison").unlink()
-    with pytest.raises(InputError, match="poisoned: vLLM was lost 2 times"):
-        contrast.read([POISONED])
+    for row in (POISONED, AS_BAD):
+        with pytest.raises(InputError, match=f"{row.trajectory_id}: vLLM was lost 2 times"):
+            contrast.read([row])
     assert len(contrast.read(ROWS)) == 2
 
 

@@ -51,11 +51,14 @@ class Scorer:
                 return None
             return found
 
-        found = await asyncio.gather(*map(within, asked))
-        return [
-            await self._alone(one) if value is None else value
-            for one, value in zip(asked, found, strict=True)
-        ]
+        found: list[Scores | InputError] = []
+        refused: dict[tuple[int, ...], InputError] = {}
+        for one, value in zip(asked, await asyncio.gather(*map(within, asked)), strict=True):
+            known = refused.get(one.ids) or await self._alone(one) if value is None else value
+            if isinstance(known, InputError):
+                refused[one.ids] = known
+            found.append(known)
+        return found
 
     async def _alone(self, one: Ask) -> Scores | InputError:
         why: ServerLost | None = None
@@ -64,6 +67,8 @@ class Scorer:
             if not isinstance(found, ServerLost):
                 return found
             why = found
+            # A server that reads the beginning of it is well; else it is given up after a few starts.
+            await self._one(one._replace(ids=one.ids[:2]))
         return InputError(f"vLLM was lost {ALONE} times while it read this alone: {why}")
 
     async def _one(self, one: Ask) -> Scores | InputError | ServerLost:
