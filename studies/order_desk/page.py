@@ -24,7 +24,6 @@ from studies.order_desk.tables import (
     sign,
     table,
     tuned,
-    unbeaten,
 )
 
 DEAR = (BESIDE, GAINS, TOGETHER, VALUES)
@@ -78,8 +77,8 @@ def _attempts(results: Results) -> str:
 def _not_won(results: Results) -> str:
     lines = []
     for use in USES:
-        counts = unbeaten([getattr(one.warm, use) for one in results.measured])
-        lines.append(f"- **{use}**: {prose.held(counts, len(results.measured))}")
+        words = prose.held([getattr(one.warm, use) for one in results.measured])
+        lines.append(f"- **{use}**: {words}")
     return f"## Where it does not win\n\n{prose.NOT_WON}\n" + "\n".join(lines) + "\n"
 
 
@@ -88,9 +87,8 @@ def _other_attempts(results: Results) -> str:
     for title, part in (("the policy's own", "own"), ("half of each", "mixed")):
         for use in USES:
             found = [getattr(getattr(one, part), use) for one in results.measured]
-            counts = unbeaten(found)
             cells = [shown(default(one)) for one in found]
-            rows.append([title, ASKED[use], *cells, prose.held(counts, len(found))])
+            rows.append([title, ASKED[use], *cells, prose.held(found)])
     header = ["attempts", "measure", *_seeds(results), "not surely beaten in every training"]
     praise = [
         [f"seed {one.policy.seed}", *(f"{shown(e)}, n = {e['n']}" for e in one.praised.values())]
@@ -127,7 +125,7 @@ def _with_kl(results: Results) -> str:
         for use in USES:
             found = getattr(one, use)
             row = [ASKED[use], name, shown(default(found)), shown(estimates(found).get(WITHOUT_KL))]
-            row += [shown(found["differences"].get(WITHOUT_KL)), prose.held(unbeaten([found]), 1)]
+            row += [shown(found["differences"].get(WITHOUT_KL)), prose.held([found])]
             rows.append(row)
     header = ["measure", "", "with KL", "without", "difference", "with KL: not surely beaten"]
     return f"## Trained with a KL\n\n{prose.with_kl(results)}\n{table(header, rows)}"

@@ -10,6 +10,7 @@ from studies.order_desk.setting import FIRST
 from studies.order_desk.tables import centred, default, estimates, shown, unbeaten
 
 WIDTH = 112
+MANY = 8
 
 
 def filled(*paragraphs: str) -> str:
@@ -104,7 +105,7 @@ def attribute(results: Results) -> str:
 
 NOT_WON = filled(
     """Scores that the default does not surely beat in every training, on the warm start's attempts (in how
-    many it does not; in how many the score is surely better)."""
+    many it does not)."""
 )
 
 OTHERS = filled(
@@ -172,15 +173,18 @@ LIMITS = "## What this does not say\n\n" + filled(
 )
 
 
-def held(counts: Mapping[str, tuple[int, int]], trainings: int) -> str:
-    """Nulls that are not surely beaten, in words."""
+def held(found: Sequence[Mapping[str, Any]]) -> str:
+    """Baselines that are not surely beaten in every training, in words; short where they are many."""
+    counts, trainings = unbeaten(found), len(found)
+    beaten = [name for name in found[0]["differences"] if name not in counts]
+    better = [f"{name} ({lost} of {trainings})" for name, (_, lost) in counts.items() if lost]
     if not counts:
-        return "none; every score is surely beaten in every training"
-    words = []
-    for name, (count, lost) in counts.items():
-        better = f", surely better in {lost}" if lost else ""
-        words.append(f"{name} ({count} of {trainings}{better})" if trainings > 1 else name + better)
-    return "; ".join(words)
+        return f"none: all {len(beaten)} are surely beaten in every training"
+    if len(counts) > MANY:
+        words = f"all {len(counts)}" if not beaten else f"all but {', '.join(beaten)}"
+        return f"{words}; surely better: {', '.join(better) or 'none'}"
+    words = [f"{name} ({count} of {trainings})" for name, (count, _) in counts.items()]
+    return "; ".join(words) + (f". Surely better: {', '.join(better)}" if better else "")
 
 
 def _rivals(results: Results, use: str) -> str:

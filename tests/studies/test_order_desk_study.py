@@ -12,6 +12,7 @@ from studies.order_desk.grades import RIGHT, WRONG, against, as_scores
 from studies.order_desk.page import to_json, to_markdown
 from studies.order_desk.policies import KL, Policy, adapter, policies
 from studies.order_desk.praise import praised
+from studies.order_desk.prose import held
 from studies.order_desk.results import BESIDE, GAINS, TOGETHER, VALUES, WARM, WITHOUT_KL, Measured, Results
 from studies.order_desk.results import WRONG as WRONG_SCORE
 from studies.order_desk.setting import Setting
@@ -164,6 +165,10 @@ def test_what_counts_as_beaten():
     second = {"differences": {"a": gap(0.01, 0.2), "b": gap(0.1, 0.2), "c": gap(-0.3, 0.1)}}
     assert tables.unbeaten([first, second]) == {"b": (1, 0), "c": (2, 1)}
     assert [tables.sign(first, name) for name in "abcd"] == [" *", "", " †", ""]
+    assert held([first, second]) == "b (1 of 2); c (2 of 2). Surely better: c (1 of 2)"
+    many = {"differences": {"x": gap(0.1, 0.2), **{str(k): gap(-0.1, 0.1) for k in range(9)}}}
+    assert held([many]) == "all but x; surely better: none"
+    assert held([{"differences": {"x": gap(0.1, 0.2)}}]).startswith("none: all 1 are")
     unknown = {"differences": {"a": {"estimate": None, "low": None, "high": None}}}
     assert tables.unbeaten([unknown]) == {"a": (1, 0)}
 
@@ -175,8 +180,8 @@ def test_the_page_holds_every_score_and_says_what_is_not_won(found):
         for name in (*verb["results"], *verb["nulls"]):
             assert name in page
     assert page.count(tables.shown(tables.default(warm.predict))) >= 4
-    held = tables.unbeaten([warm.predict, warm.predict])
-    assert held[WRONG_SCORE] == (2, 0), "the same scores do not beat themselves"
+    counts = tables.unbeaten([warm.predict, warm.predict])
+    assert counts[WRONG_SCORE] == (2, 0), "the same scores do not beat themselves"
     assert f"{WRONG_SCORE} (2 of 2)" in page
     assert "\n## Where it does not win\n" in page
 
