@@ -31,13 +31,11 @@ def vllm_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         pytest.skip("needs a vLLM: make test-vllm, or set STROP_VLLM_PYTHON to a Python that has one")
     from vllm_server import Supervised
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("VLLM_CPU_KVCACHE_SPACE", os.environ.get("VLLM_CPU_KVCACHE_SPACE", "1"))
-        server = Supervised(tmp_path_factory.mktemp("vllm"))
-        try:
-            yield server
-        finally:
-            server.engine.close()
+    server = Supervised(tmp_path_factory.mktemp("vllm"))
+    try:
+        yield server
+    finally:
+        server.engine.close()
 
 
 @pytest.fixture(scope="module")

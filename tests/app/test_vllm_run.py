@@ -50,10 +50,9 @@ class Killer:
 
 
 @pytest.fixture
-def killer(monkeypatch: pytest.MonkeyPatch) -> Iterator[Killer]:
+def killer() -> Iterator[Killer]:
     if "STROP_VLLM_PYTHON" not in os.environ:
         pytest.skip("needs a vLLM: make test-vllm, or set STROP_VLLM_PYTHON to a Python that has one")
-    monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", os.environ.get("VLLM_CPU_KVCACHE_SPACE", "1"))
     with pytest.MonkeyPatch.context() as patch:
         yield Killer(patch)
 

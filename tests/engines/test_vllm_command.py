@@ -22,11 +22,12 @@ def ground(device: str = "cpu") -> Ground:
         slots=7,
         max_length=99,
         bound=0.35,
+        token_bytes=10,
     )
 
 
 def test_the_server_is_told_what_the_learner_has() -> None:
-    line = command(VllmSettings(python=Path("py")), ground(), 1234)
+    line = command(VllmSettings(python=Path("py")), ground(), 1234, None)
     assert line[:3] == ["py", "-m", "vllm.entrypoints.openai.api_server"]
     given = dict(pairwise(line))
     assert (given["--model"], given["--dtype"], given["--max-model-len"]) == ("model", "bfloat16", "99")
@@ -35,15 +36,55 @@ def test_the_server_is_told_what_the_learner_has() -> None:
 
 
 def test_log_probs_are_of_what_is_drawn_from() -> None:
-    line = command(VllmSettings(), ground(), 1)
+    line = command(VllmSettings(), ground(), 1, None)
     given = dict(pairwise(line))
     assert given["--logprobs-mode"] == "processed_logprobs"
     assert given["--generation-config"] == "vllm"
 
 
 def test_own_arguments_come_last_and_win() -> None:
-    assert command(VllmSettings(args=("--max-loras", "1")), ground("cuda"), 1)[-2:] == ["--max-loras", "1"]
-    assert "--enforce-eager" not in command(VllmSettings(), ground("cuda"), 1)
+    assert command(VllmSettings(args=("--max-loras", "1")), ground("cuda"), 1, None)[-2:] == [
+        "--max-loras",
+        "1",
+    ]
+
+
+@pytest.mark.parametrize(("device", "given"), [("cpu", True), ("cuda", False)])
+def test_prompts_are_computed_whole_on_a_processor(device: str, given: bool) -> None:
+    """In pieces, one with a seed would end the server."""
+    line = command(VllmSettings(), ground(device), 1, None)
+    assert ("--no-enable-chunked-prefill" in line) is ("--enforce-eager" in line) is given
+
+
+@pytest.mark.parametrize(
+    ("memory", "blocks"),
+    [
+        (None, 8),  # 7 conversations of 99 tokens, a block each, and the one that vLLM keeps
+        (10**9, 8),
+        (4 * 3 * 128 * 10, 4),  # a quarter holds three
+        (100, 2),  # one conversation, however little there is
+    ],
+)
+def test_the_cache_on_a_processor_holds_all_slots_or_a_quarter_of_the_memory(
+    memory: int | None, blocks: int
+) -> None:
+    given = dict(pairwise(command(VllmSettings(), ground(), 1, memory)))
+    assert given["--kv-cache-memory-bytes"] == str(blocks * 128 * 10)
+
+
+@pytest.mark.parametrize(
+    ("device", "args"),
+    [
+        ("cuda", ()),
+        ("cpu", ("--kv-cache-memory-bytes=2G",)),
+        ("cpu", ("--gpu-memory-utilization", "0.3")),
+    ],
+)
+def test_nothing_is_said_of_the_cache_on_a_device_or_where_the_run_file_does(
+    device: str, args: tuple[str, ...]
+) -> None:
+    line = command(VllmSettings(args=args), ground(device), 1, 10**9)
+    assert sum("cache-memory" in one for one in line) == sum("cache-memory" in one for one in args)
 
 
 @pytest.mark.parametrize(("rank", "room"), [(1, 16), (16, 16), (17, 32), (300, 320), (9999, 512)])

@@ -39,6 +39,7 @@ GROUND = Ground(
     slots=4,
     max_length=64,
     bound=1e-3,
+    token_bytes=10,
 )
 
 

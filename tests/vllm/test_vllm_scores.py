@@ -31,6 +31,7 @@ pytestmark = [pytest.mark.vllm, pytest.mark.timeout(7200)]
 BOUND = 1e-3
 """The probe's, in float32."""
 CHUNK = "256"
+IN_PIECES = ("--enable-chunked-prefill", "--max-num-batched-tokens", CHUNK)
 """Tokens that vLLM takes at once: long rows come in pieces."""
 
 
@@ -102,9 +103,7 @@ def test_many_rows_at_once_long_ones_in_pieces_and_a_full_prefix_cache(
 ) -> None:
     some = letters(20, LENGTH - 1)
     config = tiny(server.model, adapter(1), adapter(2), "base", adapter(1))
-    settings = VllmSettings(
-        python=Path(os.environ[PYTHON]), args=("--max-num-batched-tokens", CHUNK), start_timeout_s=START_S
-    )
+    settings = VllmSettings(python=Path(os.environ[PYTHON]), args=IN_PIECES, start_timeout_s=START_S)
     ours = LocalContrast(config).read(some)
     with opened(config, settings) as (contrast, proofs):
         theirs, again = contrast.read(some), contrast.read(some)

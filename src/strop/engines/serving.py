@@ -15,7 +15,8 @@ class Ground:
 
     `source` is the model's folder or hub name, `base` the bare causal LM in memory; `rank` the rank of the
     policy's adapter; `slots` conversations decode at once, of at most `max_length` tokens each. `bound` is
-    how far two log-probs of one model may be from each other by rounding, in nats.
+    how far two log-probs of one model may be from each other by rounding, in nats; `token_bytes` what a
+    token's keys and values take, in all layers.
     """
 
     source: Path | str
@@ -27,6 +28,7 @@ class Ground:
     slots: int
     max_length: int
     bound: float
+    token_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

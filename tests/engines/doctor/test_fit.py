@@ -108,12 +108,19 @@ def test_vllm_takes_the_cache_that_it_is_told(
     assert fit.verdict == "fits"
 
 
-def test_vllm_that_is_told_nothing_takes_everything() -> None:
+def test_vllm_on_a_processor_is_told_a_cache_for_all_slots() -> None:
+    """12 conversations of 1024 tokens are 8 blocks of 128 each, and one that vLLM keeps; 30 layers of 3 heads
+    of 64 keys and as many values, 4 bytes each."""
+    fit = only(fits(vllm(slots=12, max_length=1024), machine(16), {}))
+    assert part(fit, "vLLM's cache") == (12 * 8 + 1) * 128 * 30 * 2 * 192 * 4
+
+
+def test_vllm_that_is_told_a_share_takes_it_of_everything() -> None:
     """Of the machine's memory, not of the container's: it does not know the limit."""
-    fit = only(fits(vllm(), machine(16, physical=64 * GB), {}))
-    assert part(fit, "vLLM") == round(0.92 * 64 * GB)
+    fit = only(fits(vllm("--gpu-memory-utilization", "0.9"), machine(16, physical=64 * GB), {}))
+    assert part(fit, "vLLM") == round(0.9 * 64 * GB)
     assert fit.verdict == "does not fit"
-    assert "VLLM_CPU_KVCACHE_SPACE" in fit.advice
+    assert "--kv-cache-memory-bytes" in fit.advice
     told = only(fits(vllm("--gpu-memory-utilization", "0.1"), machine(16, physical=64 * GB), {}))
     assert part(told, "vLLM") == round(0.1 * 64 * GB)
 

@@ -17,13 +17,14 @@ from strop.engines.doctor.need import (
     total,
 )
 from strop.engines.doctor.plan import Plan
+from strop.engines.vllm.command import cache_bytes
 
 TIGHT = 0.85
 """Share of the memory from which on it is tight: the system and other programs need some."""
 WIDE = 0.6
 """Who does not fit at this share of the estimate does not fit however rough the estimate is."""
 VLLM_SHARE = 0.92
-"""Of all memory, which vLLM takes for itself where it is told nothing."""
+"""Of a device's memory, which vLLM takes for itself where it is told nothing."""
 VLLM_PROCESSES = 1_900_000_000
 """Of vLLM 0.32 on a processor: its server, its engine and a worker, without weights and cache."""
 FEWEST_NODES, FEWEST_SLOTS, SHORTEST = 512, 4, 512
@@ -117,18 +118,21 @@ def _libraries(plan: Plan) -> list[Need]:
 def _vllm(plan: Plan, machine: Machine, environ: Mapping[str, str]) -> Iterator[Need]:
     """A vLLM server that strop starts, in the same memory.
 
-    Told the size of its cache it takes that, its processes and the weights; told nothing it takes 0.92 of
-    the machine's or the device's whole memory, and will not start where that is not free.
+    On a processor its processes, the weights, and a cache of the size that it is told, by whoever wrote the
+    run file or else by strop. Told a share of the memory it takes that, and will not start where it is not
+    free; so it does on a device, 0.92 of it where nothing else is said.
     """
     if plan.vllm_args is None:
         return
-    told = _cache_bytes(plan.vllm_args) or _gibibytes(environ.get("VLLM_CPU_KVCACHE_SPACE"))
-    if plan.device == "cpu" and told:
+    share_told = _argument(plan.vllm_args, "gpu-memory-utilization")
+    told = _gibibytes(environ.get("VLLM_CPU_KVCACHE_SPACE")) or _cache_bytes(plan.vllm_args)
+    if plan.device == "cpu" and (told or share_told is None):
         weights = plan.shape.parameters * plan.bytes
+        own = cache_bytes(plan.slots, plan.max_length, plan.token_bytes, machine.memory)
         yield Need(part="vLLM", bytes=VLLM_PROCESSES + weights, made_of="its processes and the weights")
-        yield Need(part="vLLM's cache", bytes=told, made_of="keys and values, as it is told")
+        yield Need(part="vLLM's cache", bytes=told or own, made_of="keys and values, as it is told")
         return
-    share = float(_argument(plan.vllm_args, "gpu-memory-utilization") or VLLM_SHARE)
+    share = float(share_told or VLLM_SHARE)
     whole = machine.cuda[0].memory if plan.device == "cuda" and machine.cuda else machine.physical
     if whole:
         yield Need(part="vLLM", bytes=int(share * whole), made_of=f"{share:g} of all memory, as it takes it")
@@ -162,8 +166,8 @@ def _advice(plan: Plan, beside: Sequence[Need], capacity: int) -> str:
 
     if sum(part.bytes for part in beside if part.part.startswith("vLLM")) > 0.5 * capacity:
         return (
-            "tell vLLM the size of its cache: VLLM_CPU_KVCACHE_SPACE=2 (GiB) in the environment, or [engine] "
-            'args = ["--gpu-memory-utilization", "0.3"] on a GPU'
+            'tell vLLM what to take: [engine] args = ["--gpu-memory-utilization", "0.3"] on a GPU, '
+            '["--kv-cache-memory-bytes", "2G"] on a processor'
         )
     for text, changed in _changes(plan):
         if needed(changed) <= TIGHT * capacity:

@@ -192,7 +192,7 @@ def _rows(sessions: int, slots: int) -> int:
 
 
 def _cache(plan: Plan, rows: int) -> int:
-    return rows * plan.max_length * 2 * plan.shape.layers * plan.shape.keys * plan.bytes
+    return rows * plan.max_length * plan.token_bytes
 
 
 def _reading(plan: Plan) -> int:

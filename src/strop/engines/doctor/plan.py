@@ -48,6 +48,11 @@ class Plan:
         return 4 if self.number == "float32" else 2
 
     @property
+    def token_bytes(self) -> int:
+        """Of a token's keys and values, in all layers."""
+        return 2 * self.shape.layers * self.shape.keys * self.bytes
+
+    @property
     def linears(self) -> list[Linear]:
         """The linear layers that carry the LoRA."""
         return [one for one in self.shape.linears if self.targets is None or one.name in self.targets]

@@ -70,7 +70,7 @@ class SlotDecoder:
         self._lean: LeanLlama | None = None
 
     def bank(self, slots: int) -> Bank:
-        return Bank(_cache_shape(self.model), slots)
+        return Bank(CacheShape.of(self.model), slots)
 
     def fill(self, bank: Bank, pieces: Sequence[Piece]) -> None:
         for batch in _batches(pieces):
@@ -237,18 +237,6 @@ def _refusal(decoder: SlotDecoder, ids: list[int], expected: Tensor) -> str | No
 def spread(vocabulary: int) -> list[int]:
     """From all over the vocabulary: its first ids are control tokens, where bfloat16 is nats off."""
     return [vocabulary * part // 9 for part in range(1, 9)]
-
-
-def _cache_shape(model: Any) -> CacheShape:
-    config = model.config.get_text_config()
-    heads = config.num_attention_heads
-    return CacheShape(
-        layers=config.num_hidden_layers,
-        kv_heads=getattr(config, "num_key_value_heads", None) or heads,
-        head_dim=getattr(config, "head_dim", None) or config.hidden_size // heads,
-        dtype=model.dtype,
-        device=model.device,
-    )
 
 
 def _same_kind(one: Any, other: Any) -> bool:

@@ -31,6 +31,7 @@ from strop.engines.local.probe import (
     to_json,
 )
 from strop.engines.local.proof import Answers, Proof, Top, proved
+from strop.engines.local.slots import CacheShape
 from strop.engines.local.tokenizer import HFTokenizer
 from strop.engines.local.weights import (
     DType,
@@ -271,6 +272,7 @@ class LocalEngine:
             slots=self.config.slots,
             max_length=self.config.max_length,
             bound=PROBE_BOUND[self._base.dtype],
+            token_bytes=CacheShape.of(self._base).token_bytes,
         )
 
     def _look_at(self, found: Sequence[Row]) -> None:

@@ -6,6 +6,7 @@ moving what is there, and the matrix products over a chunk read dense memory, wh
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,6 +23,24 @@ class CacheShape:
     head_dim: int
     dtype: torch.dtype
     device: torch.device
+
+    @classmethod
+    def of(cls, model: Any) -> "CacheShape":
+        """That of a transformers causal LM, by its config."""
+        config = model.config.get_text_config()
+        heads = config.num_attention_heads
+        return cls(
+            layers=config.num_hidden_layers,
+            kv_heads=getattr(config, "num_key_value_heads", None) or heads,
+            head_dim=getattr(config, "head_dim", None) or config.hidden_size // heads,
+            dtype=model.dtype,
+            device=model.device,
+        )
+
+    @property
+    def token_bytes(self) -> int:
+        """Of one token's keys and values in all layers."""
+        return 2 * self.layers * self.kv_heads * self.head_dim * self.dtype.itemsize
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,7 +53,7 @@ class VllmContrast:
         sides = [_side(self._outline, name, config.model) for name in (config.policy, *config.references)]
         longest = self._outline.context - 1
         self.max_length = min(longest, config.max_length or longest)
-        ground = _ground(config, source, self.tokenizer, sides, self.max_length)
+        ground = self._ground(source, sides)
         self._bound = ground.bound
         self._refused: dict[tuple[int, ...], str] = {}
         self._proved = False
@@ -88,6 +88,22 @@ class VllmContrast:
 
     def close(self) -> None:
         self._serving.close()
+
+    def _ground(self, source: Path | str, sides: Sequence[AdapterFolder | None]) -> Ground:
+        device = pick_device(self.config.device)
+        dtype = pick_dtype(self.config.dtype, device)
+        return Ground(
+            source=source,
+            base=None,
+            device=device,
+            dtype=str(dtype).removeprefix("torch."),
+            tokenizer=self.tokenizer,
+            rank=max((side.rank for side in sides if side is not None), default=1),
+            slots=AT_ONCE,
+            max_length=self.max_length + 1,
+            bound=PROBE_BOUND[dtype],
+            token_bytes=self._outline.token_bytes(dtype),
+        )
 
     def _serve(self, adapters: Sequence[AdapterFolder]) -> None:
         prompt = tuple(self.tokenizer.encode("Hello", special=False))
@@ -153,28 +169,6 @@ def _without_head(settings: VllmSettings, adapters: Sequence[AdapterFolder]) -> 
 
 def _served_as(side: AdapterFolder | None) -> str:
     return SERVED_BASE if side is None or not side.changes else f"read-{side.digest[:16]}"
-
-
-def _ground(
-    config: ContrastConfig,
-    source: Path | str,
-    tokenizer: HFTokenizer,
-    sides: Sequence[AdapterFolder | None],
-    max_length: int,
-) -> Ground:
-    device = pick_device(config.device)
-    dtype = pick_dtype(config.dtype, device)
-    return Ground(
-        source=source,
-        base=None,
-        device=device,
-        dtype=str(dtype).removeprefix("torch."),
-        tokenizer=tokenizer,
-        rank=max((side.rank for side in sides if side is not None), default=1),
-        slots=AT_ONCE,
-        max_length=max_length + 1,
-        bound=PROBE_BOUND[dtype],
-    )
 
 
 def _ids(row: Row) -> tuple[int, ...]:

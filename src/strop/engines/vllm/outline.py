@@ -4,13 +4,14 @@ import hashlib
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from strop.engines.local.slots import CacheShape
 from strop.engines.local.weights import read_adapter, wearing
 from strop.engines.vllm.command import RANKS
 from strop.engines.vllm.serving import ADAPTER_FILES
@@ -46,6 +47,10 @@ class Outline:
         self.vocabulary = int(self._model.get_output_embeddings().weight.shape[0])
         self.context = int(getattr(text, "max_position_embeddings", None) or 1 << 30)
         self.parameters = sum(parameter.numel() for parameter in self._model.parameters())
+
+    def token_bytes(self, dtype: torch.dtype) -> int:
+        """Of a token's keys and values, in all layers."""
+        return replace(CacheShape.of(self._model), dtype=dtype).token_bytes
 
     def adapter(self, folder: Path) -> AdapterFolder:
         """Raises ModelError for one that vLLM would not apply, or not wholly.

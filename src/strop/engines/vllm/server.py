@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any, Protocol
 
+from strop.engines.doctor.machine import this_machine
 from strop.engines.serving import Ground
 from strop.engines.vllm.command import HOST, command, environment
 from strop.engines.vllm.settings import VllmSettings
@@ -60,7 +61,7 @@ class OwnServer:
         self.stop()
         port = _free_port()
         self.url = f"http://{HOST}:{port}"
-        line = command(self._settings, self._ground, port)
+        line = command(self._settings, self._ground, port, this_machine(None).memory)
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-I", "-S", str(WARDEN), *line],
