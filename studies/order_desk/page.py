@@ -41,6 +41,7 @@ def to_markdown(results: Results) -> str:
     parts = [
         prose.introduction(results),
         prose.summary(results),
+        "![the three uses beside their baselines](order-desk.svg)\n",
         _attempts(results),
         f"## Will it succeed?\n\n{prose.PREDICT}\n{by_training([u.predict for u in uses], seeds)}",
         f"## Best of {results.setting.attempts}\n\n{prose.select(results)}\n"

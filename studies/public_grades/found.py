@@ -65,14 +65,10 @@ def log_found(log: PublicLog, setting: Setting, work: Path, progress: OnProgress
     runs = drawn(everything, setting.share, generator(setting.seed, "public grades", log.name))
     file, grades = _graded(log, runs, setting, work, progress)
     graded = read_graded(grades)
-    longest = work / f"{_slug(log)}-longest.jsonl"
-    write_objects(
-        longest, ({"trajectory_id": run.trajectory_id, "step_scores": shortness(run)} for run in runs)
-    )
     asked = Asked(
         file=grades,
         truth=file if log.text == "chat" else None,
-        baselines={LONGEST: longest} if log.uses == ("attribute",) else {},
+        baselines=_lengths(log, runs, work),
         seed=setting.seed,
         nested=False,
     )
@@ -90,6 +86,17 @@ def log_found(log: PublicLog, setting: Setting, work: Path, progress: OnProgress
         },
         found={**found, **_labels(graded, runs, grades)},
     )
+
+
+def _lengths(log: PublicLog, runs: Sequence[Trajectory], work: Path) -> dict[str, Path]:
+    """The null of a log whose every message is a step: the longest broke the run."""
+    if log.text != "plain-all":
+        return {}
+    longest = work / f"{_slug(log)}-longest.jsonl"
+    write_objects(
+        longest, ({"trajectory_id": run.trajectory_id, "step_scores": shortness(run)} for run in runs)
+    )
+    return {LONGEST: longest}
 
 
 def _graded(

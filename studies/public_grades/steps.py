@@ -93,8 +93,8 @@ def named_agent(graded: Graded, suspicion: Floats, run: Trajectory) -> float:
 
 
 def shortness(run: Trajectory) -> list[float]:
-    """Of each message, its characters with a minus: the longest is the most suspect."""
-    return [-float(len(message["content"])) for message in run.messages]
+    """Of each message, its characters with a minus: the longest is the most suspect. Calls have none."""
+    return [-float(len(message.get("content") or "")) for message in run.messages]
 
 
 def _lengths(graded: Graded, run: Trajectory) -> Floats:

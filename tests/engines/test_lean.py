@@ -1,36 +1,13 @@
-"""The lean pass and shared chunks give what the model itself gives."""
-
-from collections.abc import Callable
-from typing import Any
+"""The lean pass gives what the model itself gives."""
 
 import pytest
 import torch
-from transformers import (
-    GPT2Config,
-    GPT2LMHeadModel,
-    LlamaConfig,
-    LlamaForCausalLM,
-    MistralConfig,
-    MistralForCausalLM,
-    Qwen2Config,
-    Qwen2ForCausalLM,
-    Qwen3Config,
-    Qwen3ForCausalLM,
-)
+from transformers import GPT2Config, GPT2LMHeadModel
 
-from local_model import SIZES as SMALL
+from lean_families import FAMILIES
 from strop.engines.local.decoder import Piece, SlotDecoder, decoder_for
 from strop.engines.local.lean import agrees, lean_for
-from strop.engines.local.slots import CHUNK, Slot, shared_chunks
-
-SIZES = {**SMALL, "vocab_size": 96, "num_hidden_layers": 3, "initializer_range": 0.2}
-FAMILIES: dict[str, Callable[[], Any]] = {
-    "llama": lambda: LlamaForCausalLM(LlamaConfig(**SIZES)),
-    "tied": lambda: LlamaForCausalLM(LlamaConfig(**SIZES, tie_word_embeddings=True)),
-    "qwen2": lambda: Qwen2ForCausalLM(Qwen2Config(**SIZES)),
-    "qwen3": lambda: Qwen3ForCausalLM(Qwen3Config(**SIZES, head_dim=24)),
-    "sliding": lambda: MistralForCausalLM(MistralConfig(**SIZES, sliding_window=50)),
-}
+from strop.engines.local.slots import CHUNK
 
 
 @torch.inference_mode()
@@ -51,7 +28,6 @@ def test_steps_after_a_shared_prefix_equal_a_fresh_forward_pass(family: str) -> 
     bank = decoder.bank(5)
     slots = [bank.take(prompt, str(number)) for number, prompt in enumerate(prompts)]
     decoder.fill(bank, [Piece(s, p[:-1]) for s, p in zip(slots, prompts, strict=True)])
-    assert shared_chunks([s for s in slots if s]) == 1
     guesses = [torch.randint(0, 96, (size,)).tolist() for size in (4, 0, 16)]
     unread = [[p[-1], *guess] for p, guess in zip(prompts, guesses, strict=True)]
     logits = torch.cat(list(decoder.step(bank, slots, unread)))
@@ -121,17 +97,3 @@ def test_agreement_is_of_the_likeliest_tokens() -> None:
     first[0, 0] = 6.0
     assert agrees(one, rare)
     assert not agrees(one, first)
-
-
-@pytest.mark.parametrize(
-    ("lists", "expected"),
-    [
-        ([[1] * CHUNK], 0),
-        ([[1] * CHUNK, [1] * CHUNK], 1),
-        ([[1] * (CHUNK - 1), [1] * CHUNK], 0),
-        ([[1] * (3 * CHUNK), [1] * (2 * CHUNK + 5), [1] * (2 * CHUNK) + [2] * CHUNK], 2),
-        ([[2] + [1] * CHUNK, [1] * (CHUNK + 1)], 0),
-    ],
-)
-def test_shared_chunks_by_hand(lists: list[list[int]], expected: int) -> None:
-    assert shared_chunks([Slot(number=n, ids=ids) for n, ids in enumerate(lists)]) == expected

@@ -138,6 +138,7 @@ class Desk:
             forgotten=self.forgotten.append,
             eos_ids=frozenset({2}),
             max_length=64,
+            slots=64,
         )
 
     def ask(self, on_token: Callable[[int, float], None] | None = None, **params: Any) -> Sampled:

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from strop.engines.local.slots import CHUNK, LayerCache
+from strop.engines.local.slots import CHUNK, LayerCache, Span
 
 NAME = "strop_slots"
 SHORT = 17
@@ -47,14 +47,23 @@ class _Target(NamedTuple):
     offsets: Tensor
 
 
+class Held(NamedTuple):
+    """Keys or values [rows, kv_heads, positions, head_dim] that some rows see, or one set for all of `rows`.
+
+    `rows` None: each row its own.
+    """
+
+    rows: slice | Tensor | None
+    what: Tensor
+
+
 @dataclass(slots=True, kw_only=True)
 class Placement:
     """Where the R rows of one forward pass of T tokens each live.
 
     `slots`: R distinct slot numbers. `starts`: [R], position of each row's first token; a token sees its
-    slot's positions up to its own. Indices and masks are made once and shared by all layers. The first
-    `shared` chunks hold the same tokens in all these slots: decoding reads them from one slot only; at
-    most SHORT tokens are decoded at once.
+    slot's positions up to its own. Indices and masks are made once and shared by all layers. Chunks of
+    `shared` spans are read from one slot of each class when tokens are decoded, at most SHORT at once.
     """
 
     layers: Sequence[LayerCache]
@@ -62,11 +71,12 @@ class Placement:
     starts: Sequence[int]
     length: int
     device: torch.device
-    shared: int = 0
+    shared: Sequence[Span] = ()
     positions: Tensor = field(init=False)
     rows: Tensor = field(init=False)
     chunks: int = field(init=False)
     _neighbours: bool = field(init=False)
+    _classes: list[list[tuple[slice | Tensor, int]]] = field(init=False)
     _targets: list[_Target] = field(init=False)
     _masks: dict[int | None, Tensor] = field(init=False, default_factory=dict)
 
@@ -77,6 +87,7 @@ class Placement:
         self.chunks = -(-(max(self.starts) + self.length) // CHUNK)
         first = self.slots[0]
         self._neighbours = list(self.slots) == list(range(first, first + len(self.slots)))
+        self._classes = [[self._class(rows) for rows in span.classes] for span in self.shared]
         self._targets = [self._target(chunk) for chunk in range(min(self.starts) // CHUNK, self.chunks)]
 
     def windows(self) -> set[int | None]:
@@ -91,15 +102,20 @@ class Placement:
             held.keys[chunk][slots, :, offsets] = key[rows, columns]
             held.values[chunk][slots, :, offsets] = value[rows, columns]
 
-    def read(self, chunks: Sequence[Tensor]) -> list[Tensor]:
-        """What the rows' slots hold, each dense: all shared chunks as one [1, kv_heads, shared · CHUNK,
-        head_dim], then for each chunk [R, kv_heads, CHUNK, head_dim]."""
-        one, count = self.slots[0], len(self.slots)
-        common = [torch.cat([c[one, None] for c in chunks[: self.shared]], 2)] if self.shared else []
-        own = chunks[self.shared : self.chunks]
-        if self._neighbours:
-            return common + [chunk[one : one + count] for chunk in own]
-        return common + [chunk.index_select(0, self.rows) for chunk in own]
+    def read(self, chunks: Sequence[Tensor]) -> list[list[Held]]:
+        """What the rows' slots hold, stretch by stretch: the shared spans, then chunk by chunk.
+
+        A span's classes have one set of CHUNK · chunks positions each, all of a chunk's rows their own.
+        """
+        shared = [
+            [
+                Held(rows, torch.cat([c[slot, None] for c in chunks[span.start : span.stop]], 2))
+                for rows, slot in of
+            ]
+            for span, of in zip(self.shared, self._classes, strict=True)
+        ]
+        own = chunks[self.shared[-1].stop if self.shared else 0 : self.chunks]
+        return shared + [[Held(None, self._own(chunk))] for chunk in own]
 
     def mask(self, window: int | None, dtype: torch.dtype, repeats: int) -> Tensor:
         """[R, 1, repeats · T, keys] for the queries of `repeats` heads in one block: 0 where a token sees
@@ -115,6 +131,16 @@ class Placement:
     def seen_whole(self, window: int | None) -> int:
         """How many keys come before the first chunk that some token does not see whole."""
         return min(self.starts) // CHUNK * CHUNK if window is None else 0
+
+    def _own(self, chunk: Tensor) -> Tensor:
+        one = self.slots[0]
+        return chunk[one : one + len(self.slots)] if self._neighbours else chunk.index_select(0, self.rows)
+
+    def _class(self, rows: Sequence[int]) -> tuple[slice | Tensor, int]:
+        """How to index the rows of a class, and the slot that is read for them."""
+        adjoin = rows[-1] - rows[0] == len(rows) - 1
+        index = slice(rows[0], rows[-1] + 1) if adjoin else torch.tensor(rows, device=self.device)
+        return index, self.slots[rows[0]]
 
     def _target(self, chunk: int) -> _Target:
         rows, columns = torch.nonzero(self.positions // CHUNK == chunk, as_tuple=True)
@@ -177,29 +203,54 @@ def attend(
     )
     mask = placement.mask(window, query.dtype, query.shape[1] // key.shape[1])
     if placement.length > SHORT:
-        return folded_attention(query, torch.cat(keys, 2), torch.cat(values, 2), mask, scores)
+        return folded_attention(query, _dense(keys), _dense(values), mask, scores)
     folded = (query * scores.scaling).reshape(query.shape[0], key.shape[1], -1, query.shape[3])
     out = _decode(folded, keys, values, mask[..., placement.seen_whole(window) :], scores.cap)
     return out.reshape(query.shape).transpose(1, 2)
 
 
+def _dense(stretches: Sequence[Sequence[Held]]) -> Tensor:
+    """All positions of rows that share nothing."""
+    return torch.cat([held.what for stretch in stretches for held in stretch], 2)
+
+
 def _decode(
-    query: Tensor, keys: Sequence[Tensor], values: Sequence[Tensor], mask: Tensor, cap: float | None
+    query: Tensor,
+    keys: Sequence[Sequence[Held]],
+    values: Sequence[Sequence[Held]],
+    mask: Tensor,
+    cap: float | None,
 ) -> Tensor:
-    """[R, kv_heads, queries of one key head, head_dim], scaled, over chunks of keys and values.
+    """[R, kv_heads, queries of one key head, head_dim], scaled, over stretches of keys and values.
 
     `mask` is of the last keys; all before them are seen.
     """
-    scores = torch.cat([_product(query, chunk.transpose(2, 3)) for chunk in keys], -1)
+    scores = torch.cat([_scores(query, stretch) for stretch in keys], -1)
     if cap is not None:
         scores = torch.tanh(scores / cap) * cap
     scores[..., scores.shape[-1] - mask.shape[-1] :] += mask
     # In the number format of the scores: softmax computes in float32 inside and rounds once.
-    weights = torch.split(torch.softmax(scores, dim=-1), [chunk.shape[2] for chunk in values], -1)
-    first, *others = map(_product, weights, values)
-    for other in others:
-        first += other
-    return first
+    lengths = [stretch[0].what.shape[2] for stretch in values]
+    weights = torch.split(torch.softmax(scores, dim=-1), lengths, -1)
+    out = torch.zeros_like(query)
+    for weight, stretch in zip(weights, values, strict=True):
+        for rows, held in stretch:
+            if rows is None:
+                out += _product(weight, held)
+            else:
+                out[rows] += _product(weight[rows], held)
+    return out
+
+
+def _scores(query: Tensor, stretch: Sequence[Held]) -> Tensor:
+    """[R, kv_heads, queries of one key head, positions] products with the keys of a stretch."""
+    (first, keys), *others = stretch
+    if first is None or not others:
+        return _product(query, keys.transpose(2, 3))
+    out = query.new_empty((*query.shape[:3], keys.shape[2]))
+    for rows, held in stretch:
+        out[rows] = _product(query[rows], held.transpose(2, 3))
+    return out
 
 
 def _product(rows: Tensor, held: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from strop.engines.local.attention import Placement
 from strop.engines.local.halves import side_by_side
 from strop.engines.local.layers import foreign_layers, windows
 from strop.engines.local.lean import Batch, LeanLlama, agrees, lean_for
-from strop.engines.local.slots import Bank, CacheShape, Slot, shared_chunks
+from strop.engines.local.slots import Bank, CacheShape, Slot, Span, shared_spans
 from strop.errors import in_one_line
 
 PIECE = 2048
@@ -84,15 +84,14 @@ class SlotDecoder:
 
     def step(self, bank: Bank, slots: Sequence[Slot], rows: Sequence[Sequence[int]]) -> Iterator[Tensor]:
         pieces = [Piece(slot, list(row)) for slot, row in zip(slots, rows, strict=True)]
-        shared = shared_chunks(slots)
         if self._lean is not None:
             halves, order = self._halves(pieces)
-            batches = [self._placed(bank, half, shared) for half in halves]
+            batches = [self._placed(bank, half, self._shared(half)) for half in halves]
             hidden = torch.cat(side_by_side(self._lean.hidden, batches))
             for block in torch.split(hidden[torch.tensor(order, device=self.device)], BLOCK):
                 yield self._lean.head(block).float()
         else:
-            placed = self._placed(bank, pieces, shared)
+            placed = self._placed(bank, pieces, self._shared(pieces))
             logits = self._forward(self.model, placed).logits.flatten(0, 1)
             yield (logits if placed.real is None else logits[placed.real]).float()
         for piece in pieces:
@@ -132,7 +131,11 @@ class SlotDecoder:
         """Pieces in two parts on a processor, short ones first, with the way back; in one elsewhere."""
         return _by_length(pieces, halve=self.device.type == "cpu")
 
-    def _placed(self, bank: Bank, pieces: Sequence[Piece], shared: int = 0) -> Batch:
+    def _shared(self, pieces: Sequence[Piece]) -> list[Span]:
+        """What rows read together; on a device, where operations cost more than reading, all or none."""
+        return shared_spans([piece.slot for piece in pieces], len(pieces) if self.device.type == "cpu" else 1)
+
+    def _placed(self, bank: Bank, pieces: Sequence[Piece], shared: Sequence[Span] = ()) -> Batch:
         longest = max(len(piece.ids) for piece in pieces)
         starts = [len(piece.slot.ids) for piece in pieces]
         bank.reserve(max(starts) + longest)

@@ -5,13 +5,15 @@ moving what is there, and the matrix products over a chunk read dense memory, wh
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 CHUNK = 64
+OPERATIONS = 4
+"""What a class of rows that is read together costs beside reading, in chunks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,16 +64,55 @@ class Slot:
     used: int = 0
 
 
-def shared_chunks(slots: Sequence[Slot]) -> int:
-    """How many leading chunks hold the same tokens in all of these slots; 0 for a single one."""
-    first, *others = (slot.ids for slot in slots)
-    shared = 0
-    while others and (shared + 1) * CHUNK <= len(first):
-        part = slice(shared * CHUNK, (shared + 1) * CHUNK)
-        if any(ids[part] != first[part] for ids in others):
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Chunks [start, stop) that hold the same tokens, and so do all before them, in all rows of a class.
+
+    Every row is in one class; `classes` are in the order of their first rows.
+    """
+
+    start: int
+    stop: int
+    classes: tuple[tuple[int, ...], ...]
+
+    @property
+    def worthwhile(self) -> bool:
+        """Whether reading each class's chunks once saves more than it costs.
+
+        It saves the chunks of all rows but one of a class. It costs another copy of those read, and a few
+        operations a class, which take about as long as to read a chunk each.
+        """
+        chunks, classes = self.stop - self.start, len(self.classes)
+        rows = sum(map(len, self.classes))
+        return (rows - classes) * chunks > classes * (chunks + OPERATIONS)
+
+
+def shared_spans(slots: Sequence[Slot], most: int) -> list[Span]:
+    """Leading chunks that several of these slots hold alike, where it is worth reading them together.
+
+    From span to span classes divide, into `most` at most; behind the last span every row is read by itself.
+    """
+    classes: tuple[tuple[int, ...], ...] = (tuple(range(len(slots))),)
+    spans: list[Span] = []
+    for chunk in range(min(len(slot.ids) for slot in slots) // CHUNK):
+        classes = tuple(part for rows in classes for part in _alike(slots, rows, chunk))
+        if len(classes) > min(most, len(slots) // 2):
             break
-        shared += 1
-    return shared
+        if spans and spans[-1].classes == classes:
+            spans[-1] = replace(spans[-1], stop=chunk + 1)
+        else:
+            spans.append(Span(chunk, chunk + 1, classes))
+    while spans and not spans[-1].worthwhile:
+        spans.pop()
+    return spans
+
+
+def _alike(slots: Sequence[Slot], rows: Sequence[int], chunk: int) -> list[tuple[int, ...]]:
+    """The rows by what they hold in a chunk."""
+    found: dict[tuple[int, ...], list[int]] = {}
+    for row in rows:
+        found.setdefault(tuple(slots[row].ids[chunk * CHUNK : (chunk + 1) * CHUNK]), []).append(row)
+    return [tuple(each) for each in found.values()]
 
 
 def common_length(one: Sequence[int], other: Sequence[int]) -> int:

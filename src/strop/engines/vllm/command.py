@@ -44,7 +44,7 @@ def command(settings: VllmSettings, ground: Ground, port: int, memory: int | Non
 
 
 def cache_bytes(slots: int, max_length: int, token_bytes: int, memory: int | None) -> int:
-    """Keys and values of `slots` conversations at their longest, as far as a quarter of the memory holds them.
+    """Keys and values of `slots` conversations at their longest, or of what fits in a quarter of `memory`.
 
     At least of one, without which vLLM does not start: it lets the others wait.
     """

@@ -10,6 +10,7 @@ import httpx
 from strop.engines.vllm.availability import Availability
 from strop.engines.vllm.completion import SERVER_ERROR, joined, pairs, request, sampled
 from strop.engines.vllm.loop import BackgroundLoop
+from strop.engines.vllm.places import Places
 from strop.engines.vllm.roster import Roster, Version
 from strop.errors import InputError, ServerLost, in_one_line
 from strop.inference.sampling import OnToken, Sampled, SamplingParams
@@ -21,7 +22,7 @@ SHOWN = 300
 class VllmSampler:
     """Implements `strop.inference.sampling.Sampler`; all methods thread-safe.
 
-    vLLM batches what it is asked as it comes, so sessions change nothing here, and a run does not repeat bit
+    vLLM batches what it is asked as it comes: `slots` sessions ask at a time, and a run does not repeat bit
     for bit as with the local sampler, not even at temperature 0: seeds are handed on, but what shares a batch
     decides the last bits. `forgotten(why)` hears of a served name that the server does not know.
     `max_length`: most tokens of prompt and completion together.
@@ -36,10 +37,12 @@ class VllmSampler:
         forgotten: Callable[[str], None],
         eos_ids: frozenset[int],
         max_length: int,
+        slots: int,
     ) -> None:
         self._roster, self._availability, self._url = roster, availability, url
         self._forgotten = forgotten
         self._eos_ids, self._max_length = eos_ids, max_length
+        self._places = Places(slots)
         self._loop = BackgroundLoop("strop-vllm-requests")
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=64)
         timeout = httpx.Timeout(None, connect=CONNECT_S)
@@ -51,10 +54,12 @@ class VllmSampler:
         return self._roster.models()
 
     def open(self, sessions: Sequence[str]) -> None:
-        """Nothing to prepare: see the class."""
+        """These take places: see the class."""
+        self._places.open(sessions)
 
     def shut(self, session: str) -> None:
-        """Nothing to clear away: see the class."""
+        """The session will ask for nothing more; unknown ids are ignored."""
+        self._places.shut(session)
 
     async def ready(self) -> None:
         """Return once the server can be asked. Raises EngineError where it never will be."""
@@ -66,7 +71,7 @@ class VllmSampler:
         params: SamplingParams,
         *,
         model: str,
-        session: str | None = None,  # noqa: ARG002 - see the class
+        session: str | None = None,
         on_token: OnToken | None = None,
     ) -> Sampled:
         """One completion. Cancelling the await ends the request at the server too; `on_token` is called in
@@ -78,6 +83,7 @@ class VllmSampler:
         """
         _check(prompt_ids, params, self._max_length)
         most = self._max_length - len(prompt_ids)
+        await self._places.take(session)
 
         def body(remote: str) -> dict[str, Any]:
             return request(remote, prompt_ids, params, self._eos_ids, most)

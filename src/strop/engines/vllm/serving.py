@@ -55,6 +55,7 @@ class VllmServing:
             forgotten=lambda why: self._supervisor.report(why),
             eos_ids=ground.tokenizer.eos_ids,
             max_length=ground.max_length,
+            slots=ground.slots,
         )
         self._closed = False
         # Between a load and its place in the roster no restart may come: it would not put it back.
