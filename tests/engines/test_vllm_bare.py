@@ -7,8 +7,9 @@ import torch
 from safetensors.torch import load_file
 
 from local_model import transformers_logits, write_model
+from strop.engines.adapter_files import ADAPTER_WEIGHTS
 from strop.engines.local.weights import LoraShape, adapted, load_base, save_adapter
-from strop.engines.vllm.bare import WEIGHTS, write_bare
+from strop.engines.vllm.bare import write_bare
 from strop.errors import ModelError
 
 PROMPT = [3, 9, 2, 7]
@@ -24,7 +25,10 @@ def test_a_model_that_wears_it_is_the_base(tmp_path: Path) -> None:
                 parameter.normal_(generator=torch.Generator().manual_seed(0))
     save_adapter(trained, tmp_path / "trained")
     write_bare(tmp_path / "trained", tmp_path / "bare")
-    assert load_file(tmp_path / "bare" / WEIGHTS).keys() == load_file(tmp_path / "trained" / WEIGHTS).keys()
+    assert (
+        load_file(tmp_path / "bare" / ADAPTER_WEIGHTS).keys()
+        == load_file(tmp_path / "trained" / ADAPTER_WEIGHTS).keys()
+    )
     worn = adapted(load_base(model, torch.float32, "cpu"), lora, tmp_path / "bare", 0)
     with torch.no_grad():
         says, said = transformers_logits(worn, PROMPT), transformers_logits(trained, PROMPT)

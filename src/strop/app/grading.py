@@ -19,6 +19,7 @@ from strop.app.progress import OnProgress, silent
 from strop.app.rewarding import Reading, RewardAsked, Scoring, check_rewards, joined, write_column
 from strop.config.engine import EngineConfig
 from strop.engines import opening
+from strop.engines.adapter_files import ADAPTER_CONFIG
 from strop.engines.opening import prepare
 from strop.errors import ConfigError, InputError
 from strop.grader.codec import to_json
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
 Format = Literal["chat", "plain", "plain-all"]
 WORK = ".work"
 SCHEMA = 1
-ADAPTER = "adapter_config.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,13 +166,13 @@ def _check(job: GradeJob) -> None:
         raise ConfigError("--reference: the same one twice, or two of one name; each is a column of its own")
     if not job.references and not _is_adapter(job.policy):
         raise ConfigError(
-            f"--policy {job.policy}: no adapter folder ({ADAPTER} is missing), so there is no bare model to "
-            "read it against; name a --reference"
+            f"--policy {job.policy}: no adapter folder ({ADAPTER_CONFIG} is missing), so there is no bare "
+            "model to read it against; name a --reference"
         )
 
 
 def _is_adapter(name: str) -> bool:
-    return (Path(name).expanduser() / ADAPTER).is_file()
+    return (Path(name).expanduser() / ADAPTER_CONFIG).is_file()
 
 
 def _name(reference: str) -> str:

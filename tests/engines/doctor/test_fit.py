@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from embedded_plan import embedded_plan
 from strop.engines.doctor.fit import VLLM_PROCESSES, Fit, cannot_fit, fits, verdict
 from strop.engines.doctor.machine import Accelerator, Machine
 from strop.engines.doctor.plan import Plan
@@ -23,20 +24,9 @@ def machine(memory: float = 32, **changes: Any) -> Machine:
 
 
 def plan(**changes: Any) -> Plan:
-    usual = Plan(
-        shape=embedded_shape(),
-        number="float32",
-        device="cpu",
-        rank=16,
-        targets=None,
-        first_layer=0,
-        nodes=4096,
-        checkpointing=False,
-        slots=48,
-        sessions=48,
-        max_length=2048,
+    return embedded_plan(
+        **{"rank": 16, "nodes": 4096, "slots": 48, "sessions": 48, "max_length": 2048, **changes}
     )
-    return replace(usual, **changes)
 
 
 def only(found: list[Fit]) -> Fit:

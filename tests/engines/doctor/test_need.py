@@ -10,6 +10,7 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from embedded_plan import embedded_plan
 from local_model import make_row
 from strop.app.judging import EMBEDDED_SLOTS
 from strop.engines.doctor import need
@@ -28,21 +29,7 @@ SIZES = {"width": 64, "heads": 4, "kv_heads": 2, "head_dim": 16, "inner": 128}
 
 
 def plan(shape: Shape | None = None, **changes: Any) -> Plan:
-    """A run of the embedded model, float32 on the processor, unless told otherwise."""
-    usual = Plan(
-        shape=shape or embedded_shape(),
-        number="float32",
-        device="cpu",
-        rank=8,
-        targets=None,
-        first_layer=0,
-        nodes=1024,
-        checkpointing=False,
-        slots=16,
-        sessions=16,
-        max_length=1024,
-    )
-    return replace(usual, **changes)
+    return embedded_plan(shape=shape or embedded_shape(), **changes)
 
 
 def tiny(layers: int, width: int, heads: int, kv_heads: int, head_dim: int, inner: int) -> LlamaForCausalLM:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from strop.config import RunConfig
+from strop.engines.adapter_files import ADAPTER_CONFIG
 from strop.engines.doctor.shape import Linear, Shape, embedded_shape
 
 Number = Literal["float32", "bfloat16"]
@@ -114,7 +115,7 @@ def _lora(config: RunConfig) -> tuple[int, tuple[str, ...] | None]:
 def _adapter(folder: Path) -> Mapping[str, Any]:
     """adapter_config.json, empty where it cannot be read: whoever opens the adapter says why."""
     try:
-        found = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
+        found = json.loads((folder / ADAPTER_CONFIG).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}

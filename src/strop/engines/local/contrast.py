@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from strop.engine import Against, Contrasted, Scored
+from strop.engines.adapter_files import ADAPTER_CONFIG
 from strop.engines.embedded import resolve_model
 from strop.engines.local.contrast_readout import POLICY_COLUMNS, contrast_out
 from strop.engines.local.halves import side_by_side
@@ -195,7 +196,7 @@ class _Loader:
 
     def side(self, name: str) -> _Side:
         """Raises ModelError for what cannot be read, InputError for another tokenizer."""
-        adapter = Path(name).expanduser() / "adapter_config.json"
+        adapter = Path(name).expanduser() / ADAPTER_CONFIG
         worn = adapter.is_file()
         key = str(adapter.parent.resolve()) if worn else self._model if name == BASE else name
         if key not in self._sides:

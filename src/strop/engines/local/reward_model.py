@@ -20,6 +20,7 @@ from transformers import (
     AutoModelForTokenClassification,
 )
 
+from strop.engines.adapter_files import ADAPTER_CONFIG
 from strop.engines.embedded import resolve_model
 from strop.engines.local.head import Head, body_of, head_of, logits_of
 from strop.engines.local.reward_kind import Found, Pick, RewardConfig, found_out, outputs, picking
@@ -71,7 +72,7 @@ class RewardModel:
 def describe(asked: RewardConfig) -> tuple[HFTokenizer, Found]:
     """What can be said of a model without its weights. Raises ModelError, ConfigError."""
     source = resolve_model(asked.model)
-    if isinstance(source, Path) and (source / "adapter_config.json").is_file():
+    if isinstance(source, Path) and (source / ADAPTER_CONFIG).is_file():
         raise ModelError(f"{asked.model}: an adapter; merge it into its base and give that")
     tokenizer = HFTokenizer.load(source, chat=False)
     return tokenizer, found_out(asked, _config(source), tokenizer)

@@ -18,6 +18,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM
 
+from strop.engines.adapter_files import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 from strop.engines.local.head import body_of
 from strop.errors import ModelError, in_one_line
 
@@ -169,7 +170,7 @@ def _refuse_beyond_decoder(model: PeftModel, where: str) -> None:
 
 def _read_config(adapter: Path) -> dict[str, Any]:
     try:
-        config = json.loads((adapter / "adapter_config.json").read_text(encoding="utf-8"))
+        config = json.loads((adapter / ADAPTER_CONFIG).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ModelError(f"{adapter}: no adapter here (adapter_config.json is missing)") from None
     except (OSError, ValueError) as error:
@@ -182,7 +183,7 @@ def _read_config(adapter: Path) -> dict[str, Any]:
 def read_adapter(folder: Path) -> dict[str, Tensor]:
     """The tensors of an adapter folder by PEFT's names. Raises ModelError where they cannot be read."""
     try:
-        return load_file(folder / "adapter_model.safetensors")
+        return load_file(folder / ADAPTER_WEIGHTS)
     except (OSError, ValueError, SafetensorError) as error:
         raise ModelError(f"{folder}: cannot read adapter_model.safetensors: {in_one_line(error)}") from error
 
@@ -310,9 +311,9 @@ def save_adapter(model: PeftModel, path: Path, dtype: torch.dtype = torch.float3
     tensors = {
         k: t.detach().to(dtype).cpu().contiguous() for k, t in adapter_tensors(model, "policy").items()
     }
-    save_file(tensors, path / "adapter_model.safetensors", metadata={"format": "pt"})
+    save_file(tensors, path / ADAPTER_WEIGHTS, metadata={"format": "pt"})
     text = json.dumps(adapter_config(model), indent=2, default=_jsonable, sort_keys=True)
-    (path / "adapter_config.json").write_text(text + "\n")
+    (path / ADAPTER_CONFIG).write_text(text + "\n")
 
 
 def _jsonable(value: object) -> object:

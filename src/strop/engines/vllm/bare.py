@@ -11,14 +11,13 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
+from strop.engines.adapter_files import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 from strop.engines.local.weights import read_adapter
-
-CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 
 
 def write_bare(adapter: Path, folder: Path) -> None:
     """A new folder with that adapter, all its weights zero. Raises ModelError for what is no adapter."""
     zeros = {name: torch.zeros_like(tensor) for name, tensor in read_adapter(adapter).items()}
     folder.mkdir()
-    shutil.copyfile(adapter / CONFIG, folder / CONFIG)
-    save_file(zeros, folder / WEIGHTS, metadata={"format": "pt"})
+    shutil.copyfile(adapter / ADAPTER_CONFIG, folder / ADAPTER_CONFIG)
+    save_file(zeros, folder / ADAPTER_WEIGHTS, metadata={"format": "pt"})

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from strop.engine import Against, Contrasted, Scored
+from strop.engines.adapter_files import ADAPTER_CONFIG
 from strop.engines.embedded import resolve_model
 from strop.engines.local.contrast import BASE, ContrastConfig
 from strop.engines.local.engine import PROBE_BOUND
@@ -149,7 +150,7 @@ class VllmContrast:
 def _side(outline: Outline, name: str, model: str) -> AdapterFolder | None:
     """The adapter of that name; None for the bare base. Raises InputError for another model."""
     folder = Path(name).expanduser()
-    if (folder / "adapter_config.json").is_file():
+    if (folder / ADAPTER_CONFIG).is_file():
         return outline.adapter(folder)
     if name in (BASE, model):
         return None

@@ -11,10 +11,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from strop.engines.adapter_files import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 from strop.engines.local.weights import save_adapter
 from strop.engines.serving import Events, Ground, OpenServing, Told
 from strop.engines.vllm.availability import Availability
-from strop.engines.vllm.bare import CONFIG, WEIGHTS, write_bare
+from strop.engines.vllm.bare import write_bare
 from strop.engines.vllm.checks import Fit, base_of, refuse_unfit, same
 from strop.engines.vllm.command import BASE
 from strop.engines.vllm.control import Control
@@ -25,7 +26,7 @@ from strop.engines.vllm.settings import VllmSettings
 from strop.engines.vllm.supervisor import Supervisor
 from strop.errors import EngineError, PublishError, ServerLost
 
-ADAPTER_FILES = (CONFIG, WEIGHTS)
+ADAPTER_FILES = (ADAPTER_CONFIG, ADAPTER_WEIGHTS)
 LOADS = 3
 """How often a load is tried again on a server that was lost meanwhile."""
 
@@ -92,8 +93,8 @@ class VllmServing:
     def serve(self, name: str, version: int, adapter: Any | None, told: Told) -> None:
         """Write the adapter into a folder of its own, and load it. Raises PublishError where vLLM refuses.
 
-        A path is an adapter folder, which is copied. How many requests run at once is vLLM's to choose:
-        `told.slots` is not heeded.
+        A path is an adapter folder, which is copied. `told.slots` is not heeded: sessions ask by the slots of
+        the ground, and all else runs as vLLM chooses.
         """
         self._roster.refuse_taken(name)
         if adapter is None:
