@@ -1,8 +1,9 @@
 """Sampled tokens a second: our sampler behind its gateway, against generate a turn and against vLLM.
 
-    python -m benchmarks.rollouts [--json] [--pairs 5] [--vllm-python VLLM/bin/python]
+    python -m benchmarks.rollouts [--json] [--pairs 5] [--dtype float32 | bfloat16]
+        [--vllm-python VLLM/bin/python]
 
-Two workloads of 8 groups of 8 attempts, all 64 at once, on the embedded model in float32 at temperature
+Two workloads of 8 groups of 8 attempts, all 64 at once, on the embedded model at temperature
 1: the order desk (the demo's policy, held-out cases, replies end where the model ends them), and
 conversations of four replies of a fixed number of tokens with results between them. The same agents drive
 all three over the same first prompts; what follows depends on what was sampled. Tokens are counted as
@@ -51,7 +52,9 @@ from strop.inference.chat import Chat
 from strop.rollout.environment import Scenario
 from strop.trajectory.model import Group
 
-GENERATE_LIMIT, VLLM_LIMIT, GAP_LIMIT = 3.0, 1.0, 1e-3
+GENERATE_LIMIT, VLLM_LIMIT = 3.0, 1.0
+GAP_LIMIT: dict[str, float] = {"float32": 1e-3, "bfloat16": 0.35}
+"""The bounds of the engine's own probe."""
 WARM_UP = 200
 """Pairs have numbers; the warm-up's cases are those of a pair that is never reached."""
 
@@ -60,10 +63,11 @@ Run = Callable[[Sequence[Scenario]], Awaitable[int]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """Groups at once, pairs, the Python that has vLLM if any does."""
+    """Groups at once, pairs, the number format of all sides, the Python that has vLLM if any does."""
 
     groups: int
     pairs: int
+    dtype: str
     vllm_python: str | None
 
 
@@ -94,10 +98,12 @@ def measure(workload: Workload, model: Path, size: Size) -> dict[str, Any]:
 
     kept: list[Group] = []
     with ExitStack() as stack:
-        served = _folded(model, workload.adapter, stack)
+        served = _folded(model, workload.adapter, size.dtype, stack)
         tokenizer = HFTokenizer.load(model)
         slots = size.groups * workload.limits.attempts
-        sessions = stack.enter_context(gateway(served, tokenizer, slots, ends=workload.ends))
+        sessions = stack.enter_context(
+            gateway(served, tokenizer, slots, ends=workload.ends, dtype=size.dtype)
+        )
 
         async def ours(cases: Sequence[Scenario]) -> int:
             kept[:] = await rolled_out(sessions, workload, cases)
@@ -106,16 +112,17 @@ def measure(workload: Workload, model: Path, size: Size) -> dict[str, Any]:
         def by(peer: Peer) -> Run:
             return lambda cases: sampled_by(peer, workload, cases, Chat(tokenizer))
 
-        runs: dict[str, Run] = {"ours": ours, "generate": by(stack.enter_context(generate_process(served)))}
+        generate = generate_process(served, size.dtype)
+        runs: dict[str, Run] = {"ours": ours, "generate": by(stack.enter_context(generate))}
         if size.vllm_python is not None:
-            server = vllm_server(size.vllm_python, served, slots, MAX_LENGTH)
+            server = vllm_server(size.vllm_python, served, slots, MAX_LENGTH, size.dtype)
             runs["vllm"] = by(stack.enter_context(server))
         found = timed(runs, workload, size)
     return {
         "runs": found,
         "tokens_a_second": {name: round(statistics.median(rates(of)), 1) for name, of in found.items()},
         "times": {name: _times(found["ours"], of) for name, of in found.items() if name != "ours"},
-        "logprob_gap": logprob_gap(model, workload.adapter, kept),
+        "logprob_gap": logprob_gap(model, workload.adapter, kept, size.dtype),
     }
 
 
@@ -133,7 +140,7 @@ def _times(ours: Sequence[Mapping[str, float]], theirs: Sequence[Mapping[str, fl
     }
 
 
-def _folded(model: Path, adapter: Path | None, stack: ExitStack) -> Path:
+def _folded(model: Path, adapter: Path | None, dtype: str, stack: ExitStack) -> Path:
     """The folder of the model with the adapter in its weights: all sides read the same."""
     if adapter is None:
         return model
@@ -144,14 +151,14 @@ def _folded(model: Path, adapter: Path | None, stack: ExitStack) -> Path:
     from strop.engines.local.weights import LoraShape, adapted, folded, load_base
 
     made = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rollouts-")))
-    base = load_base(model, torch.float32, "cpu")
+    base = load_base(model, getattr(torch, dtype), "cpu")
     folded(base, adapted(base, LoraShape(), adapter, 0), "policy").save_pretrained(made)
     for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
         shutil.copyfile(model / name, made / name)
     return made
 
 
-def checks(found: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
+def checks(found: Mapping[str, Mapping[str, Any]], dtype: str) -> list[dict[str, Any]]:
     """Every figure that is asked for, as far as it was measured: ratios at least, gaps at most."""
     limits = {"generate": GENERATE_LIMIT, "vllm": VLLM_LIMIT}
     times = [
@@ -160,7 +167,7 @@ def checks(found: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
         for peer, of in workload["times"].items()
     ]
     gaps = [
-        check(f"largest gap of log-probs, {name}", workload["logprob_gap"]["max"], GAP_LIMIT)
+        check(f"largest gap of log-probs, {name}", workload["logprob_gap"]["max"], GAP_LIMIT[dtype])
         for name, workload in found.items()
     ]
     return times + gaps
@@ -176,7 +183,7 @@ def outcome(found: Mapping[str, Mapping[str, Any]], details: Mapping[str, Any]) 
         ours=ours,
         theirs=theirs,
         limit=VLLM_LIMIT,
-        details={**details, "checks": checks(found), "workloads": found},
+        details={**details, "checks": checks(found, details["dtype"]), "workloads": found},
     )
 
 
@@ -213,6 +220,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=32, help="of a reply in the fixed conversations")
     parser.add_argument("--model", default="smollm2", help="smollm2 or a model's folder")
     parser.add_argument("--vllm-python", default=os.environ.get("STROP_VLLM_PYTHON"))
+    parser.add_argument("--dtype", default="float32", choices=tuple(GAP_LIMIT), help="of all sides")
     parser.add_argument("--only", choices=("order_desk", "four_turns"), help="one workload")
     options = parser.parse_args()
     # Ended from outside, the block of every process that was started is left, and they end too.
@@ -220,7 +228,7 @@ def main() -> None:
     prepare()
     missing: list[str] = []
     python, version = find_vllm(options.vllm_python, missing)
-    size = Size(groups=options.groups, pairs=options.pairs, vllm_python=python)
+    size = Size(groups=options.groups, pairs=options.pairs, dtype=options.dtype, vllm_python=python)
     workloads = [order_desk(options.attempts), four_turns(options.attempts, options.tokens)]
     model = Path(resolve_model(options.model))
     details = {
@@ -229,7 +237,7 @@ def main() -> None:
         "groups": options.groups,
         "attempts": options.attempts,
         "reply_tokens": options.tokens,
-        "dtype": "float32",
+        "dtype": options.dtype,
         "vllm_threads": os.environ.get("VLLM_CPU_OMP_THREADS_BIND", "auto"),
         "processors": os.cpu_count(),
         "load_before": round(os.getloadavg()[0], 2),

@@ -9,14 +9,15 @@ from strop.trajectory.model import Group
 from strop.trajectory.tokens import rows
 
 
-def logprob_gap(model: Path, adapter: Path | None, groups: Sequence[Group]) -> dict[str, float]:
+def logprob_gap(model: Path, adapter: Path | None, groups: Sequence[Group], dtype: str) -> dict[str, float]:
     """Largest and mean |log π - log μ| in nats: π the learner's, with its adapter apart, μ the sampler's."""
     import torch
 
     from strop.engines.local.learner import Learner, LearnerSettings
     from strop.engines.local.weights import LoraShape, adapted, load_base, pick_device
 
-    base = load_base(model, torch.float32, pick_device("auto"))
+    device = pick_device("auto")
+    base = load_base(model, getattr(torch, dtype), device)
     learner = Learner(adapted(base, LoraShape(), adapter, 0), LearnerSettings())
     sampled = [row for group in groups for t in group.trajectories for row in rows(t.trajectory_id, t.turns)]
     scored = learner.score(sampled, "policy")

@@ -47,11 +47,11 @@ class Generate:
 
 
 @contextmanager
-def generate_process(model: Path) -> Iterator[Generate]:
+def generate_process(model: Path, dtype: str) -> Iterator[Generate]:
     """Generate on the model in this folder, in float32, until the block ends."""
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
-    process = context.Process(target=_serve, args=(model, there), daemon=True)
+    process = context.Process(target=_serve, args=(model, dtype, there), daemon=True)
     process.start()
     try:
         yield Generate(here)
@@ -60,11 +60,11 @@ def generate_process(model: Path) -> Iterator[Generate]:
         process.join(10)
 
 
-def _serve(folder: Path, channel: Connection) -> None:
+def _serve(folder: Path, dtype: str, channel: Connection) -> None:
     import torch
     from transformers import AutoModelForCausalLM
 
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).eval()
     with torch.inference_mode():
         while (job := channel.recv()) is not None:
             channel.send(_sampled(model, job))

@@ -18,8 +18,8 @@ MAX_LENGTH = 1536
 
 
 @contextmanager
-def gateway(model: Path, tokenizer: Tokenizer, slots: int, *, ends: bool) -> Iterator[Gateway]:
-    """A gateway over the model in this folder, in float32, until the block ends."""
+def gateway(model: Path, tokenizer: Tokenizer, slots: int, *, ends: bool, dtype: str) -> Iterator[Gateway]:
+    """A gateway over the model in this folder until the block ends."""
     import torch
 
     from strop.engines.local.sampler import LocalSampler
@@ -28,7 +28,7 @@ def gateway(model: Path, tokenizer: Tokenizer, slots: int, *, ends: bool) -> Ite
     device = pick_device("auto")
     sampler = LocalSampler(device, slots=slots, max_length=MAX_LENGTH)
     eos_ids = tokenizer.eos_ids if ends else frozenset()
-    weights = load_base(model, torch.float32, device)
+    weights = load_base(model, getattr(torch, dtype), device)
     sampler.serve("policy@0", 0, weights, eos_ids=eos_ids, decode=tokenizer.decode)
     sampler.route("policy", "policy@0")
     made = Gateway(sampler, Chat(tokenizer), api_key=None, max_context=MAX_LENGTH)

@@ -73,15 +73,15 @@ class Vllm:
 
 
 @contextmanager
-def vllm_server(python: str, model: Path, sequences: int, max_length: int) -> Iterator[Vllm]:
-    """A server on the model in this folder, in float32, until the block ends.
+def vllm_server(python: str, model: Path, sequences: int, max_length: int, dtype: str) -> Iterator[Vllm]:
+    """A server on the model in this folder until the block ends.
 
     Raises Unreachable, with the end of its log, where it does not come up.
     """
     port = _free_port()
     command = [python, "-m", "vllm.entrypoints.openai.api_server", "--model", str(model)]
     command += ["--served-model-name", "policy", "--host", "127.0.0.1", "--port", str(port)]
-    command += ["--dtype", "float32", "--enforce-eager", "--enable-prefix-caching"]
+    command += ["--dtype", dtype, "--enforce-eager", "--enable-prefix-caching"]
     command += ["--max-model-len", str(max_length), "--max-num-seqs", str(sequences)]
     command += ["--disable-uvicorn-access-log"]
     with tempfile.NamedTemporaryFile("w+", prefix="vllm-", suffix=".log") as log:
