@@ -52,6 +52,19 @@ class Sessions:
         del temperature
         return dict.fromkeys(keys, "http://unasked.invalid/v1")
 
+    def lost(self, key: str) -> str | None:
+        """None was lost."""
+        del key
+        return None
+
+    def waits(self, key: str) -> bool:
+        """There is a place for everyone."""
+        del key
+        return False
+
+    async def ready(self) -> None:
+        """Always."""
+
     def take(self, key: str) -> Sequence[Call]:
         """One call; its text marks its quality for the planted judge."""
         quality = generator(0, "quality", key).random()

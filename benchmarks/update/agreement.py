@@ -79,8 +79,8 @@ def tensors(path: Path) -> Tensors:
 
 
 def _cosine(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
-    return float(one @ other / max(np.linalg.norm(one) * np.linalg.norm(other), 1e-30))
+    return float(one @ other) / max(float(np.linalg.norm(one) * np.linalg.norm(other)), 1e-30)
 
 
 def _distance(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
-    return float(np.linalg.norm(one - other) / max(np.linalg.norm(one), 1e-30))
+    return float(np.linalg.norm(one - other)) / max(float(np.linalg.norm(one)), 1e-30)

@@ -183,8 +183,8 @@ def held(found: Sequence[Mapping[str, Any]]) -> str:
     if len(counts) > MANY:
         words = f"all {len(counts)}" if not beaten else f"all but {', '.join(beaten)}"
         return f"{words}; surely better: {', '.join(better) or 'none'}"
-    words = [f"{name} ({count} of {trainings})" for name, (count, _) in counts.items()]
-    return "; ".join(words) + (f". Surely better: {', '.join(better)}" if better else "")
+    named = [f"{name} ({count} of {trainings})" for name, (count, _) in counts.items()]
+    return "; ".join(named) + (f". Surely better: {', '.join(better)}" if better else "")
 
 
 def _rivals(results: Results, use: str) -> str:

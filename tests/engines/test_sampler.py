@@ -217,6 +217,23 @@ def test_more_sessions_than_the_model_has_slots() -> None:
     sampler.close()
 
 
+def test_a_session_waits_while_others_have_all_slots() -> None:
+    sampler = start(make(), slots=1)
+
+    async def agent(name: str) -> list[bool]:
+        await sampler.sample([1, 2], SamplingParams(max_tokens=2), model="policy", session=name)
+        answered = [sampler.waits(other) for other in ("first", "second")]
+        sampler.shut(name)
+        return answered
+
+    async def cohort() -> list[list[bool]]:
+        sampler.open(["first", "second"])
+        return await together(agent("first"), agent("second"))
+
+    assert asyncio.run(cohort()) == [[False, True], [False, False]]
+    sampler.close()
+
+
 def test_a_late_session_is_counted_and_does_not_hold_the_others() -> None:
     sampler = start(make(), patience=0.05)
 

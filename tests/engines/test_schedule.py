@@ -106,6 +106,19 @@ def test_sessions_start_in_order_as_places_free() -> None:
     assert group.finished
 
 
+def test_a_session_waits_until_it_is_among_those_that_are_live() -> None:
+    group = cohort("abc", limit=2)
+    post(group, "abc")
+    assert admitted(group) == "ab"
+    assert [name for name in "abc" if group.waits(name)] == ["c"]
+    group.ended("a")
+    group.shut("a")
+    for _ in range(group.thinking):
+        group.advance()
+    assert admitted(group) == "c"
+    assert [name for name in "abc" if group.waits(name)] == []
+
+
 def test_a_session_shut_before_it_starts_takes_no_place() -> None:
     group = cohort("abc", limit=1)
     group.shut("a")

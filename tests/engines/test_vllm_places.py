@@ -102,3 +102,16 @@ async def test_all_get_their_turn_when_they_are_shut_by_other_threads() -> None:
     await asyncio.gather(*map(attempt, names))
     assert sorted(seen) == sorted(names)
     assert most == 3
+
+
+@awaited
+async def test_a_session_waits_while_others_have_all_places() -> None:
+    places = Places(2)
+    places.open(["a", "b", "c"])
+    assert not places.waits("c")
+    tasks = await asked(places, ["a", "b", "c"], [])
+    assert [name for name in "abc" if places.waits(name)] == ["c"]
+    assert not places.waits("nobody")
+    places.shut("a")
+    assert [name for name in "abc" if places.waits(name)] == []
+    await asyncio.gather(*tasks)

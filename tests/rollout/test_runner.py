@@ -37,6 +37,7 @@ class Recorder:
     taken: list[str] = field(default_factory=list)
     calls: dict[str, list[Call]] = field(default_factory=dict)
     losses: dict[str, str] = field(default_factory=dict)
+    placed_at: float = 0.0
     gone: bool = False
 
     def open(self, keys: Sequence[str], temperature: float | None = None) -> dict[str, str]:
@@ -51,6 +52,11 @@ class Recorder:
 
     def lost(self, key: str) -> str | None:
         return self.losses.get(key)
+
+    def waits(self, key: str) -> bool:
+        """Nobody has a place before `placed_at`."""
+        del key
+        return asyncio.get_running_loop().time() < self.placed_at
 
     async def ready(self) -> None:
         if self.gone:
@@ -155,6 +161,20 @@ def test_a_failed_attempt_is_recorded_and_the_others_go_on(body: Body, failure: 
     assert len(broken.turns) == turns
     assert [t.failure for t in (first, last)] == [None, None]
     assert [t.truth for t in (first, last)] == [1.0, 1.0]
+
+
+@pytest.mark.parametrize(("takes", "failure"), [(9.0, None), (11.0, "deadline: no end after 10 s")])
+def test_the_time_of_an_attempt_runs_from_when_it_has_a_place(takes: float, failure: str | None) -> None:
+    """Whole seconds, at which the runner looks."""
+
+    async def asks(recorder: Recorder, client: Any) -> list[Message]:
+        recorder.placed_at = 100.0
+        await asyncio.sleep(recorder.placed_at + takes)
+        recorder.call(client)
+        return [HI, HELLO]
+
+    (one,), _ = gather([asks], deadline_s=10.0)
+    assert one.failure == failure
 
 
 def test_messages_that_are_not_json_are_refused() -> None:

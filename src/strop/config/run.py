@@ -64,7 +64,9 @@ class RolloutConfig(BaseModel):
     temperature: float = Field(1.0, gt=0, le=2, description="sampling temperature of the attempts")
     max_tokens: int = Field(256, ge=1, le=131072, description="longest reply of one model call, in tokens")
     max_turns: int = Field(16, ge=1, le=1000, description="model calls in one attempt")
-    deadline_s: float = Field(300.0, gt=0, le=86400, description="seconds that one attempt may take")
+    deadline_s: float = Field(
+        300.0, gt=0, le=86400, description="seconds that one attempt may take, once it has a slot"
+    )
     slots: int = Field(16, ge=1, le=4096, description="attempts decoded at the same time")
 
 

@@ -79,6 +79,11 @@ class FakeSampler:
     def shut(self, session: str) -> None:
         """Nothing to free."""
 
+    def waits(self, session: str) -> bool:
+        """There is a place for everyone."""
+        del session
+        return False
+
     async def ready(self) -> None:
         """It is always ready."""
 

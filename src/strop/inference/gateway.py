@@ -113,6 +113,10 @@ class Gateway:
             raise InputError(f"session {key!r} is not open")
         return session.lost
 
+    def waits(self, key: str) -> bool:
+        """Whether other sessions must end before this one is answered."""
+        return self._sampler.waits(key)
+
     async def ready(self) -> None:
         """Return once calls can be answered. Raises EngineError where none ever will."""
         await self._sampler.ready()

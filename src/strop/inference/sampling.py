@@ -59,6 +59,10 @@ class Sampler(Protocol):
         """The session will ask for nothing more; unknown ids are ignored."""
         ...
 
+    def waits(self, session: str) -> bool:
+        """Whether others must end before the session is answered, as all places are taken."""
+        ...
+
     async def sample(
         self,
         prompt_ids: Sequence[int],

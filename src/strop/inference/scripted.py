@@ -81,6 +81,11 @@ class ScriptedSampler:
         """Note that a session has ended."""
         self.shut_sessions.append(session)
 
+    def waits(self, session: str) -> bool:
+        """There is a place for everyone."""
+        del session
+        return False
+
     async def ready(self) -> None:
         """It is always ready."""
 

@@ -7,8 +7,9 @@ from strop.errors import InputError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """`attempts` a scenario; `deadline_s` wall-clock seconds an attempt; the rest is a tool agent's:
-    model calls an attempt, sampling temperature, tokens a call. Agents of users choose their own.
+    """`attempts` a scenario; `deadline_s` wall-clock seconds an attempt, from when it has a place among
+    those that are sampled; the rest is a tool agent's: model calls an attempt, sampling temperature, tokens
+    a call. Agents of users choose their own.
     """
 
     attempts: int = 6

@@ -26,6 +26,8 @@ _log = logging.getLogger(__name__)
 LONGEST_REASON = 300
 MOST_LOST = 5
 """How often an attempt is made anew because the server was lost under it."""
+GLANCE_S = 1.0
+"""How often it is looked whether an attempt has a place."""
 GRACE_S = 1.0
 """How long a cancelled agent may take to clean up before it is left behind."""
 
@@ -178,16 +180,23 @@ class _Run:
 
     async def _drive(self, attempt: Attempt) -> Ending:
         agent = asyncio.ensure_future(self._guarded(attempt))
-        deadline_s = self._plan.limits.deadline_s
         try:
-            finished, _ = await asyncio.wait({agent}, timeout=deadline_s)
+            await self._wait_for(agent)
         except asyncio.CancelledError:
             await _abandon(agent)
             raise
-        if not finished:
+        if not agent.done():
             await _abandon(agent)
-            return Ending(failure=f"deadline: no end after {deadline_s:g} s")
+            return Ending(failure=f"deadline: no end after {self._plan.limits.deadline_s:g} s")
         return Ending(failure="agent raised: CancelledError") if agent.cancelled() else agent.result()
+
+    async def _wait_for(self, agent: asyncio.Future[Ending]) -> None:
+        """Return once the agent has ended or its time is over, which runs while it has a place."""
+        clock, left = asyncio.get_running_loop().time, self._plan.limits.deadline_s
+        while left > 0 and not agent.done():
+            waits, began = self._plan.sessions.waits(self._slot.key), clock()
+            await asyncio.wait({agent}, timeout=min(left, GLANCE_S))
+            left -= 0.0 if waits else clock() - began
 
     async def _guarded(self, attempt: Attempt) -> Ending:
         try:

@@ -39,6 +39,10 @@ class Sessions(Protocol):
         """Why a call of this session got no answer though nothing was wrong with it; None: none was lost."""
         ...
 
+    def waits(self, key: str) -> bool:
+        """Whether other sessions must end before this one is answered: its time does not run yet."""
+        ...
+
     async def ready(self) -> None:
         """Return once calls can be answered. Raises EngineError where none ever will."""
         ...

@@ -135,6 +135,11 @@ class LocalSampler:
             self._traffic.shut(session)
             self._wake.notify_all()
 
+    def waits(self, session: str) -> bool:
+        """Whether others of its cohort must end before the session is answered."""
+        with self._wake:
+            return self._traffic.waits(session)
+
     async def sample(
         self,
         prompt_ids: Sequence[int],

@@ -75,6 +75,11 @@ class Cohort(Generic[Asked]):
             self._waiting.remove(session)
             del self._by_name[name]
 
+    def waits(self, name: str) -> bool:
+        """Whether a session has no place yet among those that are live."""
+        session = self._by_name.get(name)
+        return session is not None and session in self._waiting
+
     def owing(self) -> list[str]:
         """Sessions that have to ask or be shut before this cohort may go on."""
         self._settle()

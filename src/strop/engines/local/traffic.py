@@ -79,6 +79,10 @@ class Traffic:
                 _cohort(party).shut(session)
                 party.give_up_at = None
 
+    def waits(self, session: str) -> bool:
+        """Whether the session has no place yet in its cohort, as others have them all."""
+        return any(_cohort(party).waits(session) for party in self._cohorts)
+
     def post(self, request: Request) -> None:
         """Queue a request with its session's cohort, or at once if it has none."""
         for party in self._cohorts:

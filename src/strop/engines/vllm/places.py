@@ -33,6 +33,11 @@ class Places:
             self._held.discard(session)
             self._seat()
 
+    def waits(self, session: str) -> bool:
+        """Whether the session has none, as all places are taken."""
+        with self._lock:
+            return session in self._open and session not in self._held and len(self._held) >= self._count
+
     async def take(self, session: str | None) -> None:
         """Return once the session has a place, at once if it has one or is none of the open ones."""
         with self._lock:

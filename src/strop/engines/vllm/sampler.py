@@ -61,6 +61,10 @@ class VllmSampler:
         """The session will ask for nothing more; unknown ids are ignored."""
         self._places.shut(session)
 
+    def waits(self, session: str) -> bool:
+        """Whether others must end before the session is answered."""
+        return self._places.waits(session)
+
     async def ready(self) -> None:
         """Return once the server can be asked. Raises EngineError where it never will be."""
         await asyncio.to_thread(self._availability.wait)
