@@ -9,22 +9,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from demo_desk import SHIPPED, desk
 
 from local_model import make_row
-from strop.demo.clerk import Habits, demonstrate
-from strop.demo.orders import STATUSES, scenario
 from strop.engine import Contrasted
 from strop.engines.local.contrast import ContrastConfig, LocalContrast
-from strop.engines.local.tokenizer import HFTokenizer
 from strop.engines.local.weights import LoraShape, adapted, load_base, save_adapter
 from strop.engines.vllm.contrast import VllmContrast
 from strop.engines.vllm.reading_proof import ReadingProof
 from strop.engines.vllm.settings import VllmSettings
-from strop.inference.chat import Chat
-from strop.seeds import generator
-from strop.training.demonstrations import as_turns
-from strop.trajectory.model import Trajectory
-from strop.trajectory.tokens import Row, rows
+from strop.trajectory.tokens import Row
 from vllm_server import LENGTH, PYTHON, START_S, Supervised, tiny_config
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(7200)]
@@ -135,10 +129,9 @@ def test_at_a_running_server_others_are_left_alone(
 @pytest.mark.skipif(importlib.util.find_spec("gguf") is None, reason="needs the embedded model")
 def test_the_demos_adapters_on_the_embedded_model(server: Supervised) -> None:
     """Six conversations at the order desk, the warm start against the judge and the bare model."""
-    shipped = Path(importlib.util.find_spec("strop").submodule_search_locations[0]) / "demo/adapters"
     config = ContrastConfig(
-        policy=str(shipped / "warmstart"),
-        references=(str(shipped / "judge"), "base"),
+        policy=str(SHIPPED / "warmstart"),
+        references=(str(SHIPPED / "judge"), "base"),
         dtype="float32",
         device="cpu",
         max_length=1024,
@@ -154,14 +147,3 @@ def test_the_demos_adapters_on_the_embedded_model(server: Supervised) -> None:
     tokens = sum(int(row.mask.sum()) for row in some)
     print(f"\nSmolLM2: {len(some)} rows, {tokens} tokens, 3 models: largest gap {found:.2g} nats")
     assert found <= BOUND
-
-
-def desk(number: int, tokenizer: HFTokenizer) -> list[Row]:
-    """The rows of one demonstration."""
-    habits = Habits(right_by_status=dict.fromkeys(STATUSES, 1.0))
-    shown = demonstrate(scenario("warmstart", number), habits, generator(number, "demonstration"))
-    told = Trajectory(
-        trajectory_id=str(number), scenario_id="desk", group_id="desk", messages=tuple(shown.messages)
-    )
-    made = as_turns(told, Chat(tokenizer))
-    return rows(made.trajectory_id, made.turns)
