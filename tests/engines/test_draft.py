@@ -121,3 +121,38 @@ def test_speculation_changes_nothing_but_how_often_the_model_is_asked(
     for one, other in zip(guessed, plain, strict=True):
         assert one.logprobs == pytest.approx(other.logprobs, abs=1e-4)
     assert quick < slow
+
+
+@pytest.mark.parametrize(("together", "guessing", "read"), [(20, 9, 0), (20, 10, 10), (16, 1, 1), (17, 1, 0)])
+def test_in_a_crowd_guesses_are_read_where_half_have_some(
+    together: int, guessing: int, read: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Conversations are told apart by the first token of their prompts; the first step has them all."""
+    steps: list[list[int]] = []
+    step = SlotDecoder.step
+
+    def noted(self: SlotDecoder, bank: Any, slots: Any, rows: Any) -> Iterator[Tensor]:
+        steps.append([len(row) for row in rows])
+        return step(self, bank, slots, rows)
+
+    def guess(_: Habit, echo: Echo, longest: int) -> list[int]:
+        return [7][:longest] if echo.ids[0] < guessing else []
+
+    monkeypatch.setattr(SlotDecoder, "step", noted)
+    monkeypatch.setattr(Habit, "draft", guess)
+    sampler = LocalSampler("cpu", slots=together, max_length=64)
+    model = LlamaForCausalLM(LlamaConfig(**{**SIZES, "vocab_size": 96})).eval()
+    sampler.serve("m", 1, model, eos_ids=frozenset(), decode=str)
+
+    async def cohort() -> None:
+        sampler.open([str(number) for number in range(together)])
+        params = SamplingParams(max_tokens=3)
+        asked = [
+            sampler.sample([number, 5, 6], params, model="m", session=str(number))
+            for number in range(together)
+        ]
+        await asyncio.gather(*asked)
+
+    asyncio.run(cohort())
+    sampler.close()
+    assert sorted(steps[0]) == [1] * (together - read) + [2] * read

@@ -66,14 +66,24 @@ def test_every_class_holds_the_same_tokens_and_every_row_is_in_one(chosen: list[
             assert len({tuple(lists[row][: at * CHUNK]) for row in rows}) == 1
 
 
+LAYOUTS = {
+    "one larger than the other": [A + B + C, A + D + D, A + B + C] * 8,
+    "of one size, in turns": [A + B + C, A + D + D] * 12,
+    "of one size, as neighbours": [A + B + C] * 12 + [A + D + D] * 12,
+}
+
+
 @torch.inference_mode()
+@pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("cap", [None, 5.0])
 @pytest.mark.parametrize("window", [None, 100])
-def test_attention_read_together_is_that_read_row_by_row(window: int | None, cap: float | None) -> None:
+def test_attention_read_together_is_that_read_row_by_row(
+    window: int | None, cap: float | None, layout: str
+) -> None:
     """Keys and values are alike where the tokens are, and else drawn anew: a row read for another is seen."""
     torch.manual_seed(0)
     shape = CacheShape(layers=1, kv_heads=2, head_dim=8, dtype=torch.float64, device=torch.device("cpu"))
-    bank, lists = Bank(shape, 24), [A + B + C, A + D + D, A + B + C] * 8
+    bank, lists = Bank(shape, 24), LAYOUTS[layout]
     for number, ids in enumerate(lists):
         taken = bank.take(ids, str(number))
         assert taken is not None

@@ -48,9 +48,9 @@ class _Target(NamedTuple):
 
 
 class Held(NamedTuple):
-    """Keys or values [rows, kv_heads, positions, head_dim] that some rows see, or one set for all of `rows`.
+    """Keys or values [sets, kv_heads, positions, head_dim], each for as many of `rows`, one after another.
 
-    `rows` None: each row its own.
+    `rows` None: all, in order.
     """
 
     rows: slice | Tensor | None
@@ -76,7 +76,7 @@ class Placement:
     rows: Tensor = field(init=False)
     chunks: int = field(init=False)
     _neighbours: bool = field(init=False)
-    _classes: list[list[tuple[slice | Tensor, int]]] = field(init=False)
+    _together: list[list[tuple[slice | Tensor | None, Tensor]]] = field(init=False)
     _targets: list[_Target] = field(init=False)
     _masks: dict[int | None, Tensor] = field(init=False, default_factory=dict)
 
@@ -87,7 +87,7 @@ class Placement:
         self.chunks = -(-(max(self.starts) + self.length) // CHUNK)
         first = self.slots[0]
         self._neighbours = list(self.slots) == list(range(first, first + len(self.slots)))
-        self._classes = [[self._class(rows) for rows in span.classes] for span in self.shared]
+        self._together = [[self._read_at(some) for some in _of_one_size(span)] for span in self.shared]
         self._targets = [self._target(chunk) for chunk in range(min(self.starts) // CHUNK, self.chunks)]
 
     def windows(self) -> set[int | None]:
@@ -109,10 +109,10 @@ class Placement:
         """
         shared = [
             [
-                Held(rows, torch.cat([c[slot, None] for c in chunks[span.start : span.stop]], 2))
-                for rows, slot in of
+                Held(rows, torch.cat([c.index_select(0, slots) for c in chunks[span.start : span.stop]], 2))
+                for rows, slots in of
             ]
-            for span, of in zip(self.shared, self._classes, strict=True)
+            for span, of in zip(self.shared, self._together, strict=True)
         ]
         own = chunks[self.shared[-1].stop if self.shared else 0 : self.chunks]
         return shared + [[Held(None, self._own(chunk))] for chunk in own]
@@ -136,15 +136,25 @@ class Placement:
         one = self.slots[0]
         return chunk[one : one + len(self.slots)] if self._neighbours else chunk.index_select(0, self.rows)
 
-    def _class(self, rows: Sequence[int]) -> tuple[slice | Tensor, int]:
-        """How to index the rows of a class, and the slot that is read for them."""
-        adjoin = rows[-1] - rows[0] == len(rows) - 1
-        index = slice(rows[0], rows[-1] + 1) if adjoin else torch.tensor(rows, device=self.device)
-        return index, self.slots[rows[0]]
+    def _read_at(self, classes: Sequence[Sequence[int]]) -> tuple[slice | Tensor | None, Tensor]:
+        """How to index the rows of some classes, class by class, and the slot that is read for each class."""
+        rows = [row for some in classes for row in some]
+        slots = torch.tensor([self.slots[some[0]] for some in classes], device=self.device)
+        if rows != list(range(rows[0], rows[0] + len(rows))):
+            return torch.tensor(rows, device=self.device), slots
+        return (None if len(rows) == len(self.slots) else slice(rows[0], rows[-1] + 1)), slots
 
     def _target(self, chunk: int) -> _Target:
         rows, columns = torch.nonzero(self.positions // CHUNK == chunk, as_tuple=True)
         return _Target(chunk, rows, columns, self.rows[rows], self.positions[rows, columns] % CHUNK)
+
+
+def _of_one_size(span: Span) -> list[list[tuple[int, ...]]]:
+    """The classes of a span by how many rows they have."""
+    found: dict[int, list[tuple[int, ...]]] = {}
+    for rows in span.classes:
+        found.setdefault(len(rows), []).append(rows)
+    return list(found.values())
 
 
 def slot_attention(
@@ -244,8 +254,8 @@ def _decode(
 
 def _scores(query: Tensor, stretch: Sequence[Held]) -> Tensor:
     """[R, kv_heads, queries of one key head, positions] products with the keys of a stretch."""
-    (first, keys), *others = stretch
-    if first is None or not others:
+    first, keys = stretch[0]
+    if first is None:
         return _product(query, keys.transpose(2, 3))
     out = query.new_empty((*query.shape[:3], keys.shape[2]))
     for rows, held in stretch:
@@ -254,12 +264,13 @@ def _scores(query: Tensor, stretch: Sequence[Held]) -> Tensor:
 
 
 def _product(rows: Tensor, held: Tensor) -> Tensor:
-    """[R, kv_heads, q, m] times [R or 1, kv_heads, m, n]; one matrix a key head where shared."""
-    size, heads, count, _ = rows.shape
-    if held.shape[0] == size:
-        return torch.bmm(rows.flatten(0, 1), held.flatten(0, 1)).view(size, heads, count, -1)
-    together = rows.transpose(0, 1).reshape(heads, size * count, -1)
-    return torch.bmm(together, held[0]).view(heads, size, count, -1).transpose(0, 1)
+    """[R, kv_heads, q, m] times [sets, kv_heads, m, n]: a set's rows are one matrix for each of its heads."""
+    sets, (heads, count, width) = len(held), rows.shape[1:]
+    each = len(rows) // sets
+    together = rows.reshape(sets, each, heads, count, width).transpose(1, 2)
+    together = together.reshape(sets * heads, each * count, width)
+    out = torch.bmm(together, held.flatten(0, 1)).view(sets, heads, each, count, -1)
+    return out.transpose(1, 2).flatten(0, 1)
 
 
 def folded_attention(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor, scores: Scores) -> Tensor:

@@ -66,6 +66,11 @@ class Flight:
         self._draft = self._habit.draft(self._echo, self.request.budget - len(self._drawn) - 1)
         return [self._echo.ids[-1], *self._draft]
 
+    def unguessed(self) -> list[int]:
+        """The last token said, and no guesses for this pass."""
+        self._draft = []
+        return self._echo.ids[-1:]
+
     @property
     def over(self) -> bool:
         """Ended, by whatever reason."""

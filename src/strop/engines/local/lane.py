@@ -7,6 +7,9 @@ from strop.engines.local.flight import Flight, Served
 from strop.engines.local.slots import Slot, common_length
 
 WORTH_WAITING = 16
+CROWD, GUESSING = 16, 0.5
+"""Of more than so many conversations this share must have guesses for them to be read: with rows of several
+lengths attention is padded, and copies what it reads, which a crowd has much of."""
 KEPT_BYTES = 256 * 2**20
 
 
@@ -77,6 +80,9 @@ class Lane:
     def _decode(self) -> None:
         slots, flights = zip(*self._running, strict=True)
         unread = [flight.unread() for flight in flights]
+        guessing = sum(len(read) > 1 for read in unread)
+        if len(unread) > CROWD and guessing < GUESSING * len(unread):
+            unread = [flight.unguessed() for flight in flights]
         choices = [choice for flight in flights for choice in flight.choices()]
         drawn: list[Drawn | None] = []
         for logits in self.served.decoder.step(self._bank, slots, unread):
