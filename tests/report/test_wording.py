@@ -24,6 +24,20 @@ def test_the_verb_follows_the_interval(difference, verb):
     assert verb in said
 
 
+@pytest.mark.parametrize(
+    ("number", "two", "whole"),
+    [(0.975, "0.98", "98 %"), (0.585, "0.59", "59 %"), (0.965, "0.97", "97 %"), (1.0, "1.00", "100 %")],
+)
+def test_halves_are_rounded_up_in_both_ways_of_writing(number, two, whole):
+    assert (value(estimate(number, 0, 1)), share(estimate(number, 0, 1))) == (two, whole)
+
+
+def test_a_share_in_percent_is_the_one_in_hundredths():
+    for successes in range(201):
+        one = estimate(successes / 200, 0, 1)
+        assert share(one) == f"{round(100 * float(value(one)))} %"
+
+
 def test_no_number_is_never_a_number():
     none = estimate(None, None, None)
     assert (value(none), share(None), interval(none), basis(None)) == (

@@ -1,11 +1,17 @@
 """How numbers are written on the page. Takes estimates as JSON objects; None and no number are words."""
 
 from collections.abc import Mapping
+from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
 
 EstimateJson = Mapping[str, Any]
 
 NOT_MEASURED = "not measured"
+
+
+def hundredths(number: float) -> Decimal:
+    """The number as it is written in decimals, at two places: 0.975 is 0.98, as 97.5 % is 98 %."""
+    return Decimal(str(number)).quantize(Decimal("0.01"), ROUND_HALF_UP)
 
 
 def measured(estimate: EstimateJson | None) -> bool:
@@ -15,19 +21,21 @@ def measured(estimate: EstimateJson | None) -> bool:
 
 def value(estimate: EstimateJson | None) -> str:
     """ "0.93", or "not measured"."""
-    return f"{estimate['estimate']:.2f}" if estimate and measured(estimate) else NOT_MEASURED
+    return f"{hundredths(estimate['estimate'])}" if estimate and measured(estimate) else NOT_MEASURED
 
 
 def share(estimate: EstimateJson | None) -> str:
     """ "93 %", or "not measured"."""
-    return f"{100 * estimate['estimate']:.0f} %" if estimate and measured(estimate) else NOT_MEASURED
+    return (
+        f"{100 * hundredths(estimate['estimate']):.0f} %" if estimate and measured(estimate) else NOT_MEASURED
+    )
 
 
 def interval(estimate: EstimateJson | None) -> str:
     """ "0.89 to 0.96", or nothing where there is no interval."""
     if not estimate or estimate.get("low") is None or estimate.get("high") is None:
         return ""
-    return f"{estimate['low']:.2f} to {estimate['high']:.2f}"
+    return f"{hundredths(estimate['low'])} to {hundredths(estimate['high'])}"
 
 
 def basis(estimate: EstimateJson | None) -> str:
