@@ -16,8 +16,7 @@ def logprob_gap(model: Path, adapter: Path | None, groups: Sequence[Group], dtyp
     from strop.engines.local.learner import Learner, LearnerSettings
     from strop.engines.local.weights import LoraShape, adapted, load_base, pick_device
 
-    device = pick_device("auto")
-    base = load_base(model, getattr(torch, dtype), device)
+    base = load_base(model, getattr(torch, dtype), pick_device("auto"))
     learner = Learner(adapted(base, LoraShape(), adapter, 0), LearnerSettings())
     sampled = [row for group in groups for t in group.trajectories for row in rows(t.trajectory_id, t.turns)]
     scored = learner.score(sampled, "policy")

@@ -48,7 +48,7 @@ class Generate:
 
 @contextmanager
 def generate_process(model: Path, dtype: str) -> Iterator[Generate]:
-    """Generate on the model in this folder, in float32, until the block ends."""
+    """Generate on the model in this folder until the block ends."""
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
     process = context.Process(target=_serve, args=(model, dtype, there), daemon=True)

@@ -119,7 +119,7 @@ def test_a_stream_that_breaks_or_changes_its_model_is_refused() -> None:
 class Desk:
     """A server that gives recorded answers by the order in which they are put down, and a sampler on it."""
 
-    def __init__(self) -> None:
+    def __init__(self, slots: int = 64) -> None:
         self.answers: list[str] = []
         self.asked: list[dict[str, Any]] = []
         self.gone = asyncio.Event()
@@ -138,7 +138,7 @@ class Desk:
             forgotten=self.forgotten.append,
             eos_ids=frozenset({2}),
             max_length=64,
-            slots=64,
+            slots=slots,
         )
 
     def ask(self, on_token: Callable[[int, float], None] | None = None, **params: Any) -> Sampled:
@@ -232,6 +232,18 @@ def test_a_cancelled_request_is_ended_at_the_server(desk: Desk) -> None:
 
     asyncio.run(asyncio.wait_for(give_up(), 60))
     assert VERSION.in_flight == 0
+
+
+def test_a_session_waits_while_others_have_all_places() -> None:
+    desk = Desk(slots=1)
+    desk.answers = ["plain"]
+    desk.sampler.open(["first", "second"])
+    asyncio.run(desk.sampler.sample(PROMPT, SamplingParams(max_tokens=3), model="policy", session="first"))
+    assert [desk.sampler.waits(name) for name in ("first", "second")] == [False, True]
+    desk.sampler.shut("first")
+    assert not desk.sampler.waits("second")
+    desk.sampler.close()
+    desk.server.close()
 
 
 def test_what_cannot_be_answered_is_not_asked(desk: Desk) -> None:

@@ -174,6 +174,12 @@ def test_taking_a_session_ends_the_call_that_still_runs(bench, run):
     assert made.sampler.cancelled == 1
 
 
+def test_who_waits_is_what_the_sampler_says(bench, monkeypatch):
+    made = bench()
+    monkeypatch.setattr(made.sampler, "waits", lambda session: session == "late")
+    assert [made.gateway.waits(key) for key in ("late", "early")] == [True, False]
+
+
 def test_session_names_are_checked(bench):
     gateway = bench("hi").gateway
     gateway.open(["a"])

@@ -26,11 +26,11 @@ def prompts() -> list[list[int]]:
     return [rng.integers(3, 60, SHORTEST + 9 * number).tolist() for number in range(PROMPTS)]
 
 
-def greedy(engine: LocalEngine, prompts: Sequence[Sequence[int]]) -> list[Sampled]:
+def greedy(engine: LocalEngine, told: Sequence[Sequence[int]]) -> list[Sampled]:
     params = SamplingParams(max_tokens=TOKENS, temperature=0.0)
 
     async def all_of_them() -> Sequence[Sampled]:
-        asked = [engine.sampler.sample(prompt, params, model="policy") for prompt in prompts]
+        asked = [engine.sampler.sample(prompt, params, model="policy") for prompt in told]
         return await asyncio.gather(*asked)
 
     return list(asyncio.run(all_of_them()))

@@ -52,6 +52,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters.update(
+        hundredths=wording.hundredths,
         value=wording.value,
         share=wording.share,
         interval=wording.interval,

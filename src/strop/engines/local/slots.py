@@ -80,7 +80,8 @@ class Span:
         """Whether reading each class's chunks once saves more than it costs.
 
         It saves the chunks of all rows but one of a class. It costs another copy of those read, and a few
-        operations a class, which take about as long as to read a chunk each.
+        operations, which take about as long as to read a chunk each. They are counted for each class, though
+        classes of one size share them: what is hardly worth it is left alone.
         """
         chunks, classes = self.stop - self.start, len(self.classes)
         rows = sum(map(len, self.classes))
