@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import (
     GPTNeoXConfig,
     GPTNeoXForCausalLM,
@@ -80,6 +81,54 @@ def test_nothing_else_gets_a_gradient() -> None:
     own = learner("llama", LoraShape(rank=4, first_layer=1))
     gradients(own)
     assert all(p.grad is None for p in own.model.parameters() if not any(p is q for q in own.parameters))
+
+
+class Fresh(TorchDispatchMode):
+    """Counts the numbers of all results that are in memory of their own."""
+
+    numbers = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        given = {tensor.untyped_storage().data_ptr() for tensor in _tensors([args, kwargs])}
+        for tensor in _tensors(out):
+            if tensor.untyped_storage().data_ptr() not in given:
+                self.numbers += tensor.numel()
+        return out
+
+
+def _tensors(found: Any) -> list[torch.Tensor]:
+    if isinstance(found, dict):
+        found = list(found.values())
+    if isinstance(found, list | tuple):
+        return [tensor for each in found for tensor in _tensors(each)]
+    return [found] if isinstance(found, torch.Tensor) else []
+
+
+def fresh_numbers(layers: int, tokens: int) -> int:
+    torch.manual_seed(1)
+    config = LlamaConfig(**{**SIZES, "num_hidden_layers": layers})
+    base = LlamaForCausalLM(config).eval().requires_grad_(False)
+    own = Learner(adapted(base, LoraShape(rank=4), None, 0), LearnerSettings())
+    row = make_row(list(range(tokens)), [0, *[1] * (tokens - 1)])
+    own.accumulate([row], [1.0])
+    with Fresh() as fresh:
+        own.accumulate([row], [1.0])
+    return fresh.numbers
+
+
+def test_a_layer_asks_for_little_memory_beyond_what_it_keeps() -> None:
+    """Width 64, four heads, 32 of keys, 96 within the MLP, rank 4; by hand, of a layer and token.
+
+    Query, key and value 128, attention's result twice 128, its sums 4, states twice 128, gate and up 192.
+    Backwards: of three inputs 192, of queries, keys and values twice 256, a sum of states 64. Half of queries
+    and keys, turned and back: 96, and minus the sines 16. LoRA's inner ones 21 · 4; norms 8. Of a layer,
+    gradients of A: 4 by 6 · 64 + 96, and of B: 4 by 3 · 64 + 2 · 32 + 2 · 96.
+    """
+    tokens = 60
+    a_token = 128 + 128 + 4 + 128 + 192 + 192 + 256 + 64 + 96 + 16 + 21 * 4 + 8
+    a_layer = 4 * ((6 * 64 + 96) + (3 * 64 + 2 * 32 + 2 * 96))
+    assert fresh_numbers(3, tokens) - fresh_numbers(2, tokens) <= tokens * a_token + a_layer
 
 
 def test_bfloat16_and_checkpointing_read_trees() -> None:

@@ -3,7 +3,8 @@
 Run module by module under autograd, a layer of SmolLM2 keeps some 20,000 numbers a token: every norm keeps
 its input twice, every product its factors. Here it keeps what cannot be had again by elementwise work: its
 input, what attention needs, the states between attention and MLP, and the two factors of the MLP's product,
-5,900 numbers. Gradients are those of the adapter and of the input; the base is frozen.
+5,900 numbers. All else is in scratch memory. Gradients are those of the adapter and of the input; the base
+is frozen.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,10 +15,14 @@ import torch.nn.functional as F
 from peft import PeftModel
 from torch import Tensor
 
+from strop.engines.local.scratch import Scratch
+
 KINDS = ("llama", "qwen2", "mistral")
 
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
-"""Layer, query [1, heads, T, d], key and value [1, kv_heads, T, d] to [1, T, heads, d]."""
+"""Layer, query [T, heads, d], key and value [T, kv_heads, d] to [T, heads, d]."""
+
+_TURNED = ("query", "key")
 
 
 class Projection(NamedTuple):
@@ -25,114 +30,146 @@ class Projection(NamedTuple):
 
     weight: Tensor
     bias: Tensor | None
-    scale: float
+    scale: float = 1.0
+    a: Tensor | None = None
+    b: Tensor | None = None
 
     @staticmethod
-    def of(layer: Any) -> tuple["Projection", Tensor | None, Tensor | None]:
-        """A linear layer, or one that PEFT wraps, under its active adapter; and its A and B."""
+    def of(layer: Any) -> "Projection":
+        """A linear layer, or one that PEFT wraps, under its active adapter."""
         if not hasattr(layer, "lora_A"):
-            return Projection(layer.weight, layer.bias, 1.0), None, None
+            return Projection(layer.weight, layer.bias)
         (name,) = layer.active_adapters
         base = layer.base_layer
         if name not in layer.lora_A:
-            return Projection(base.weight, base.bias, 1.0), None, None
-        own = Projection(base.weight, base.bias, layer.scaling[name])
-        return own, layer.lora_A[name].weight, layer.lora_B[name].weight
+            return Projection(base.weight, base.bias)
+        low, high = layer.lora_A[name].weight, layer.lora_B[name].weight
+        return Projection(base.weight, base.bias, layer.scaling[name], low, high)
+
+    def __call__(self, x: Tensor, into: Tensor | None = None) -> Tensor:
+        """[T, out] of [T, in]; written `into` a tensor where one is given."""
+        if self.bias is None:
+            out = torch.mm(x, self.weight.T, out=into)
+        else:
+            out = torch.addmm(self.bias, x, self.weight.T, out=into)
+        if self.a is not None and self.b is not None:
+            out.addmm_(x @ self.a.T, self.b.T, alpha=self.scale)
+        return out
+
+    def back(
+        self, x: Tensor, grad: Tensor, dx: Tensor | None, *, more: bool = False
+    ) -> tuple[Tensor | None, Tensor | None]:
+        """Gradients of A and B, of x and the output's gradient [T, out]; None where not trained.
+
+        The gradient of x is written to `dx` where that is given, or added to it: `more`.
+        """
+        if dx is not None:
+            dx.addmm_(grad, self.weight, beta=int(more))
+        if self.a is None or self.b is None:
+            return None, None
+        inner = (grad @ self.b).mul_(self.scale)
+        if dx is not None:
+            dx.addmm_(inner, self.a)
+        da = inner.T @ x if self.a.requires_grad else None
+        db = (grad.T @ (x @ self.a.T)).mul_(self.scale) if self.b.requires_grad else None
+        return da, db
 
 
-def project(x: Tensor, layer: Projection, a: Tensor | None, b: Tensor | None) -> Tensor:
-    """[T, out] of [T, in]."""
-    out = F.linear(x, layer.weight, layer.bias)
-    if a is not None and b is not None:
-        out.addmm_(x @ a.T, b.T, alpha=layer.scale)
-    return out
+class Norm(NamedTuple):
+    """RMS norm over the last dimension."""
+
+    weight: Tensor
+    epsilon: float
+
+    def __call__(self, x: Tensor, into: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Of [T, d], and the [T, 1] factors that it multiplies x by; written `into` where that is given."""
+        length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+        factor = length.square_().div_(x.shape[-1]).add_(self.epsilon).rsqrt_()
+        return torch.mul(x, factor, out=into).mul_(self.weight), factor
+
+    def back_(self, x: Tensor, grad: Tensor, factor: Tensor, spare: Tensor) -> Tensor:
+        """Turn the gradient of the norm's output into that of x. `spare`: [T, d] to write to."""
+        grad.mul_(self.weight)
+        shared = torch.mul(grad, x, out=spare).mean(-1, keepdim=True).mul_(factor.square())
+        return grad.addcmul_(x, shared, value=-1).mul_(factor)
 
 
-class Gradients(NamedTuple):
-    """Of a projection's input, of A and of B; what is not asked for is None."""
+class Turn(NamedTuple):
+    """Cosines and sines of the rotary embedding, [T, 1, d / 2]: Llama's are alike in both halves."""
 
-    x: Tensor | None
-    a: Tensor | None
-    b: Tensor | None
+    cos: Tensor
+    sin: Tensor
 
+    @staticmethod
+    def of(cos: Tensor, sin: Tensor) -> "Turn":
+        """From those of all of a head, [T, d]."""
+        return Turn(*(part[:, None, : part.shape[1] // 2].contiguous() for part in (cos, sin)))
 
-def project_back(
-    x: Tensor, grad: Tensor, layer: Projection, lora: Sequence[Tensor | None], wanted: Sequence[bool]
-) -> Gradients:
-    """Gradients of `project`, given that of its output [T, out]; `wanted`: of x, of A, of B."""
-    a, b = lora
-    dx = grad @ layer.weight if wanted[0] else None
-    if a is None or b is None:
-        return Gradients(dx, None, None)
-    inner = (grad @ b) * layer.scale
-    if dx is not None:
-        dx.addmm_(inner, a)
-    da = inner.T @ x if wanted[1] else None
-    db = (grad.T @ (x @ a.T)).mul_(layer.scale) if wanted[2] else None
-    return Gradients(dx, da, db)
+    @property
+    def back(self) -> "Turn":
+        return Turn(self.cos, -self.sin)
 
-
-def normed(x: Tensor, weight: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
-    """RMS norm of [T, d], and the [T, 1] factors that it multiplies x by."""
-    factor = torch.rsqrt(x.square().mean(-1, keepdim=True) + epsilon)
-    return (x * factor).mul_(weight), factor
-
-
-def normed_back(x: Tensor, grad: Tensor, weight: Tensor, factor: Tensor) -> Tensor:
-    """Gradient of x, given that of the norm's output. Overwrites `grad`."""
-    grad = grad.mul_(weight)
-    shared = (grad * x).mean(-1, keepdim=True).mul_(factor.square())
-    return grad.sub_(x * shared).mul_(factor)
+    def by_(self, heads: Tensor) -> Tensor:
+        """Turn [T, heads, d] in place."""
+        low, high = heads.chunk(2, dim=-1)
+        crossed = high * self.sin
+        high.mul_(self.cos).addcmul_(low, self.sin)
+        low.mul_(self.cos).sub_(crossed)
+        return heads
 
 
 class _Read(torch.autograd.Function):
-    """Norm, then projections of the same input: x to (x_1, ...). Keeps x."""
+    """Norm, then query, key and value of it, [T, heads · d], the first two turned. Keeps x."""
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, norm: Tensor, epsilon: float, layers: Sequence[Projection], *lora: Tensor | None
+        ctx: Any,
+        x: Tensor,
+        norm: Norm,
+        layers: Sequence[Projection],
+        turn: Turn,
+        scratch: Scratch,
+        *_: Tensor | None,
     ) -> tuple[Tensor, ...]:
-        ctx.save_for_backward(x, norm, *lora)
-        ctx.epsilon, ctx.layers = epsilon, layers
-        inner, _ = normed(x, norm, epsilon)
-        pairs = zip(lora[::2], lora[1::2], strict=True)
-        return tuple(project(inner, layer, *pair) for layer, pair in zip(layers, pairs, strict=True))
+        ctx.save_for_backward(x)
+        ctx.norm, ctx.layers, ctx.turn, ctx.scratch = norm, layers, turn, scratch
+        inner, _factor = norm(x, scratch("inner", *x.shape))
+        query, key, value = (layer(inner) for layer in layers)
+        for flat in (query, key):
+            turn.by_(_heads(flat, turn))
+        return query, key, value
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
-        x, norm, *lora = ctx.saved_tensors
-        inner, factor = normed(x, norm, ctx.epsilon)
-        total: Tensor | None = None
+        (x,) = ctx.saved_tensors
+        scratch: Scratch = ctx.scratch
+        inner, factor = ctx.norm(x, scratch("inner", *x.shape))
+        dx = torch.empty_like(x) if ctx.needs_input_grad[0] else None
         of_lora: list[Tensor | None] = []
         for index, (layer, grad) in enumerate(zip(ctx.layers, grads, strict=True)):
-            pair = slice(2 * index, 2 * index + 2)
-            wanted = (ctx.needs_input_grad[0], *ctx.needs_input_grad[4:][pair])
-            dx, da, db = project_back(inner, grad, layer, lora[pair], wanted)
-            of_lora += [da, db]
-            if dx is not None:
-                total = dx if total is None else total.add_(dx)
-        dx = None if total is None else normed_back(x, total, norm, factor)
-        return dx, None, None, None, *of_lora
+            own = scratch("turned", *grad.shape).copy_(grad)
+            if index < len(_TURNED):
+                ctx.turn.back.by_(_heads(own, ctx.turn))
+            of_lora += layer.back(inner, own, dx, more=index > 0)
+        if dx is not None:
+            ctx.norm.back_(x, dx, factor, scratch("spare", *x.shape))
+        return dx, None, None, None, None, *of_lora
 
 
 class _Add(torch.autograd.Function):
     """residual + projection of x. Keeps x."""
 
     @staticmethod
-    def forward(
-        ctx: Any, residual: Tensor, x: Tensor, layer: Projection, a: Tensor | None, b: Tensor | None
-    ) -> Tensor:
-        ctx.save_for_backward(x, a, b)
+    def forward(ctx: Any, residual: Tensor, x: Tensor, layer: Projection, *_: Tensor | None) -> Tensor:
+        ctx.save_for_backward(x)
         ctx.layer = layer
-        return project(x, layer, a, b).add_(residual)
+        return layer(x).add_(residual)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
-        x, *lora = ctx.saved_tensors
-        dx, da, db = project_back(
-            x, grads[0], ctx.layer, lora, ctx.needs_input_grad[1:2] + ctx.needs_input_grad[3:]
-        )
-        return grads[0], dx, None, da, db
+        (x,) = ctx.saved_tensors
+        dx = torch.empty_like(x) if ctx.needs_input_grad[1] else None
+        return grads[0], dx, None, *ctx.layer.back(x, grads[0], dx)
 
 
 class _MLP(torch.autograd.Function):
@@ -140,37 +177,43 @@ class _MLP(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, norm: Tensor, epsilon: float, layers: Sequence[Projection], *lora: Tensor | None
+        ctx: Any,
+        x: Tensor,
+        norm: Norm,
+        layers: Sequence[Projection],
+        scratch: Scratch,
+        *_: Tensor | None,
     ) -> Tensor:
-        inner, _ = normed(x, norm, epsilon)
-        gate, up = (project(inner, layers[0], *lora[:2]), project(inner, layers[1], *lora[2:4]))
-        ctx.save_for_backward(x, norm, gate, up, *lora)
-        ctx.epsilon, ctx.layers = epsilon, layers
-        return project(F.silu(gate).mul_(up), layers[2], *lora[4:]).add_(x)
+        inner, _factor = norm(x, scratch("inner", *x.shape))
+        gate, up = layers[0](inner), layers[1](inner)
+        ctx.save_for_backward(x, gate, up)
+        ctx.norm, ctx.layers, ctx.scratch = norm, layers, scratch
+        return layers[2](_silu(gate, scratch("opened", *gate.shape)).mul_(up)).add_(x)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
-        x, norm, gate, up, *lora = ctx.saved_tensors
-        of_x, *of_lora = ctx.needs_input_grad[:1] + ctx.needs_input_grad[4:]
-        opened = F.silu(gate)
-        product, *down = project_back(opened * up, grads[0], ctx.layers[2], lora[4:], (True, *of_lora[4:]))
-        assert product is not None
+        x, gate, up = ctx.saved_tensors
+        scratch: Scratch = ctx.scratch
+        of_gate, of_up, of_down = ctx.layers
+        opened = _silu(gate, scratch("opened", *gate.shape))
+        both = torch.mul(opened, up, out=scratch("both", *gate.shape))
+        product = scratch("product", *gate.shape)
+        down = of_down.back(both, grads[0], product)
         d_up = opened.mul_(product)
-        d_gate = torch.ops.aten.silu_backward(product.mul_(up), gate)
-        inner, factor = normed(x, norm, ctx.epsilon)
-        one, *of_gate = project_back(inner, d_gate, ctx.layers[0], lora[:2], (of_x, *of_lora[:2]))
-        two, *of_up = project_back(inner, d_up, ctx.layers[1], lora[2:4], (of_x, *of_lora[2:4]))
-        dx = None
-        if one is not None and two is not None:
-            dx = normed_back(x, one.add_(two), norm, factor).add_(grads[0])
-        return dx, None, None, None, *of_gate, *of_up, *down
+        d_gate = _silu_back(product.mul_(up), gate)
+        inner, factor = ctx.norm(x, scratch("inner", *x.shape))
+        dx = torch.empty_like(x) if ctx.needs_input_grad[0] else None
+        of_lora = (*of_gate.back(inner, d_gate, dx), *of_up.back(inner, d_up, dx, more=True), *down)
+        if dx is not None:
+            ctx.norm.back_(x, dx, factor, scratch("spare", *x.shape)).add_(grads[0])
+        return dx, None, None, None, *of_lora
 
 
 class Blocks:
-    """The body of a Llama-shaped model under PEFT. float32 weights only."""
+    """The body of a Llama-shaped model under PEFT. float32 weights only; for one thread at a time."""
 
-    def __init__(self, body: Any) -> None:
-        self._body = body
+    def __init__(self, body: Any, scratch: Scratch) -> None:
+        self._body, self._scratch = body, scratch
         self._epsilon: float = body.config.rms_norm_eps
         attention = body.layers[0].self_attn
         self.scaling: float = attention.scaling
@@ -180,42 +223,31 @@ class Blocks:
     def hidden(self, ids: Tensor, positions: Tensor, attend: Attend) -> Tensor:
         """[T, d] states after the final norm, of tokens [T] at positions [T]; `attend`: who sees whom."""
         states = F.embedding(ids, self._body.embed_tokens.weight)
-        cos, sin = (part[0] for part in self._body.rotary_emb(states[None], positions[None]))
+        turn = Turn.of(*(part[0] for part in self._body.rotary_emb(states[None], positions[None])))
         for index, layer in enumerate(self._body.layers):
-            states = self._block(index, layer, states, (cos, sin), attend)
+            states = self._block(index, layer, states, turn, attend)
         return cast(Tensor, self._body.norm(states))
 
-    def _block(
-        self, index: int, layer: Any, states: Tensor, turn: tuple[Tensor, Tensor], attend: Attend
-    ) -> Tensor:
+    def _block(self, index: int, layer: Any, states: Tensor, turn: Turn, attend: Attend) -> Tensor:
         attention, mlp = layer.self_attn, layer.mlp
-        query, key, value = self._read(
-            states, layer.input_layernorm.weight, (attention.q_proj, attention.k_proj, attention.v_proj)
-        )
-        query, key = (turned(self._heads(each), turn)[None] for each in (query, key))
-        seen = attend(index, query, key, self._heads(value)[None]).reshape(len(states), -1)
-        own, a, b = Projection.of(attention.o_proj)
-        states = _Add.apply(states, seen, own, a, b)  # type: ignore[no-untyped-call]
-        layers, lora = _apart((mlp.gate_proj, mlp.up_proj, mlp.down_proj))
-        norm = layer.post_attention_layernorm.weight
-        return cast(Tensor, _MLP.apply(states, norm, self._epsilon, layers, *lora))  # type: ignore[no-untyped-call]
-
-    def _read(self, states: Tensor, norm: Tensor, modules: Sequence[Any]) -> tuple[Tensor, ...]:
-        layers, lora = _apart(modules)
-        read = _Read.apply(states, norm, self._epsilon, layers, *lora)  # type: ignore[no-untyped-call]
-        return cast(tuple[Tensor, ...], read)
-
-    def _heads(self, flat: Tensor) -> Tensor:
-        return flat.view(len(flat), -1, self.width).transpose(0, 1)
+        read = [Projection.of(each) for each in (attention.q_proj, attention.k_proj, attention.v_proj)]
+        norm = Norm(layer.input_layernorm.weight, self._epsilon)
+        flat = _Read.apply(states, norm, read, turn, self._scratch, *_lora(read))  # type: ignore[no-untyped-call]
+        seen = attend(index, *(_heads(each, turn) for each in flat)).flatten(1)
+        out = Projection.of(attention.o_proj)
+        states = _Add.apply(states, seen, out, out.a, out.b)  # type: ignore[no-untyped-call]
+        layers = [Projection.of(each) for each in (mlp.gate_proj, mlp.up_proj, mlp.down_proj)]
+        norm = Norm(layer.post_attention_layernorm.weight, self._epsilon)
+        return cast(Tensor, _MLP.apply(states, norm, layers, self._scratch, *_lora(layers)))  # type: ignore[no-untyped-call]
 
 
-def blocks_for(model: PeftModel) -> Blocks | None:
+def blocks_for(model: PeftModel, scratch: Scratch) -> Blocks | None:
     """The blocks of a model that `is_plain`; None for any other.
 
     The caller must have checked the result against the model's own forward pass.
     """
     base: Any = model.get_base_model()
-    return Blocks(base.get_decoder()) if is_plain(base) else None
+    return Blocks(base.get_decoder(), scratch) if is_plain(base) else None
 
 
 def is_plain(model: Any) -> bool:
@@ -232,18 +264,20 @@ def _windowed(body: Any) -> bool:
     return everywhere is not None or any(window is not None for window in own)
 
 
-def _apart(modules: Sequence[Any]) -> tuple[list[Projection], list[Tensor | None]]:
-    layers: list[Projection] = []
-    lora: list[Tensor | None] = []
-    for module in modules:
-        own, a, b = Projection.of(module)
-        layers.append(own)
-        lora += [a, b]
-    return layers, lora
+def _lora(layers: Sequence[Projection]) -> list[Tensor | None]:
+    """A and B of each, for autograd to see."""
+    return [each for layer in layers for each in (layer.a, layer.b)]
 
 
-def turned(heads: Tensor, turn: tuple[Tensor, Tensor]) -> Tensor:
-    """Rotary embedding of [heads, T, d]."""
-    cos, sin = turn
-    low, high = heads.chunk(2, dim=-1)
-    return heads * cos + torch.cat((-high, low), dim=-1) * sin
+def _heads(flat: Tensor, turn: Turn) -> Tensor:
+    """[T, heads, d] of [T, heads · d]."""
+    return flat.view(len(flat), -1, 2 * turn.cos.shape[-1])
+
+
+def _silu(x: Tensor, into: Tensor) -> Tensor:
+    return cast(Tensor, torch.ops.aten.silu.out(x, out=into))
+
+
+def _silu_back(grad: Tensor, x: Tensor) -> Tensor:
+    """In place of `grad`."""
+    return cast(Tensor, torch.ops.aten.silu_backward.grad_input(grad, x, grad_input=grad))

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from strop.engines.local.scratch import Scratch
 from strop.engines.local.tree import Branch
 
 _forward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
@@ -32,16 +33,18 @@ class View:
     reach: int
     bias: Tensor
 
-    def of(self, nodes: Tensor) -> Tensor:
-        """What the branch sees of [1, heads, all, d]."""
-        return nodes[:, :, : self.reach] if self.seen is None else nodes.index_select(2, self.seen)
+    def of(self, nodes: Tensor, into: Tensor) -> Tensor:
+        """What the branch sees of [all, heads, d], as [1, heads, reach, d]; in `into` if copied."""
+        first = nodes[: self.reach]
+        seen = first if self.seen is None else torch.index_select(nodes, 0, self.seen, out=into)
+        return seen.transpose(0, 1)[None]
 
     def add_to(self, total: Tensor, nodes: Tensor) -> None:
         """Add [1, heads, reach, d] where `of` took it from."""
         if self.seen is None:
-            total[:, :, : self.reach] += nodes
+            total[: self.reach] += nodes[0].transpose(0, 1)
         else:
-            total.index_add_(2, self.seen, nodes)
+            total.index_add_(0, self.seen, nodes[0].transpose(0, 1))
 
 
 def views(branches: Sequence[Branch], above: int, repeats: int, device: torch.device) -> list[View]:
@@ -66,18 +69,22 @@ def views(branches: Sequence[Branch], above: int, repeats: int, device: torch.de
     return made
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sight:
+    """Who sees whom in a part, its branches; `scaling` of the scores, and where numbers may stand."""
+
+    branches: Sequence[View]
+    scaling: float
+    scratch: Scratch
+
+
 def attend(
-    query: Tensor,
-    own: tuple[Tensor, Tensor],
-    held: tuple[Tensor, Tensor] | None,
-    branches: Sequence[View],
-    scaling: float,
+    query: Tensor, own: tuple[Tensor, Tensor], held: tuple[Tensor, Tensor] | None, sight: Sight
 ) -> Tensor:
-    """[1, T, heads, d] of queries [1, heads, T, d] over `own` keys and values [1, kv_heads, T, d] and `held`
-    ones before them."""
+    """[T, heads, d] of queries [T, heads, d] over `own` keys and values [T, kv_heads, d] and `held` ones
+    before them."""
     held_keys, held_values = held or (None, None)
-    out = _Attend.apply(query, *own, held_keys, held_values, branches, scaling)  # type: ignore[no-untyped-call]
-    return cast(Tensor, out)
+    return cast(Tensor, _Attend.apply(query, *own, held_keys, held_values, sight))  # type: ignore[no-untyped-call]
 
 
 class _Attend(torch.autograd.Function):
@@ -89,51 +96,75 @@ class _Attend(torch.autograd.Function):
         value: Tensor,
         held_keys: Tensor | None,
         held_values: Tensor | None,
-        branches: Sequence[View],
-        scaling: float,
+        sight: Sight,
     ) -> Tensor:
-        keys, values = _joined(held_keys, key), _joined(held_values, value)
-        out = query.new_empty((1, query.shape[2], query.shape[1], query.shape[3]))
+        joined = _joined((held_keys, held_values), (key, value), sight.scratch)
+        out = torch.empty_like(query)
         sums = []
-        for view in branches:
-            k, v = view.of(keys), view.of(values)
-            found, total = _forward(
-                _folded(query, view, k.shape[1]), k, v, 0.0, False, attn_mask=view.bias, scale=scaling
-            )
-            out[:, view.start : view.stop] = _unfolded(found, query.shape[1]).transpose(1, 2)
+        for view in sight.branches:
+            k, v = _seen(view, joined, sight.scratch)
+            (mine,) = _folded(view, key.shape[1], sight.scratch, query=query)
+            found, total = _forward(mine, k, v, 0.0, False, attn_mask=view.bias, scale=sight.scaling)
+            _unfold(found, out[view.start : view.stop])
             sums.append(total)
         ctx.save_for_backward(query, key, value, held_keys, held_values, out, *sums)
-        ctx.branches, ctx.scaling = branches, scaling
+        ctx.sight = sight
         return out
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
         query, key, value, held_keys, held_values, out, *sums = ctx.saved_tensors
-        keys, values = _joined(held_keys, key), _joined(held_values, value)
-        grad, out = grads[0].transpose(1, 2), out.transpose(1, 2)
-        dq, dk, dv = (torch.empty_like(query), torch.zeros_like(keys), torch.zeros_like(values))
-        for view, total in zip(ctx.branches, sums, strict=True):
-            k, v = view.of(keys), view.of(values)
-            mine, given, result = (_folded(each, view, k.shape[1]) for each in (query, grad, out))
-            found = _backward(
-                given, mine, k, v, result, total, 0.0, False, attn_mask=view.bias, scale=ctx.scaling
+        sight: Sight = ctx.sight
+        joined = _joined((held_keys, held_values), (key, value), sight.scratch)
+        dq, dk, dv = torch.empty_like(query), *(torch.zeros_like(each) for each in joined)
+        for view, total in zip(sight.branches, sums, strict=True):
+            k, v = _seen(view, joined, sight.scratch)
+            mine, given, result = _folded(
+                view, key.shape[1], sight.scratch, query=query, grad=grads[0], out=out
             )
-            dq[:, :, view.start : view.stop] = _unfolded(found[0], query.shape[1])
+            found = _backward(
+                given, mine, k, v, result, total, 0.0, False, attn_mask=view.bias, scale=sight.scaling
+            )
+            _unfold(found[0], dq[view.start : view.stop])
             view.add_to(dk, found[1])
             view.add_to(dv, found[2])
-        above = dk.shape[2] - key.shape[2]
-        of_held = (dk[:, :, :above], dv[:, :, :above]) if above else (None, None)
-        return dq, dk[:, :, above:], dv[:, :, above:], *of_held, None, None
+        above = len(dk) - len(key)
+        of_held = (dk[:above], dv[:above]) if above else (None, None)
+        return dq, dk[above:], dv[above:], *of_held, None
 
 
-def _joined(held: Tensor | None, own: Tensor) -> Tensor:
-    return own if held is None else torch.cat([held, own], 2)
+def _joined(held: Sequence[Tensor | None], own: Sequence[Tensor], scratch: Scratch) -> tuple[Tensor, ...]:
+    """Keys and values of held nodes and own ones, [all, kv_heads, d]."""
+    made = []
+    for name, before, after in zip(("keys", "values"), held, own, strict=True):
+        if before is not None:
+            into = scratch(name, len(before) + len(after), *after.shape[1:])
+            after = torch.cat([before, after], out=into)
+        made.append(after)
+    return tuple(made)
 
 
-def _folded(heads: Tensor, view: View, kv_heads: int) -> Tensor:
-    """A branch's [1, heads, n, d], heads that share a key head as one block: keys are not repeated."""
-    return heads[:, :, view.start : view.stop].reshape(1, kv_heads, -1, heads.shape[3])
+def _seen(view: View, joined: Sequence[Tensor], scratch: Scratch) -> list[Tensor]:
+    """Keys and values that a branch sees, [1, kv_heads, reach, d]."""
+    return [
+        view.of(each, scratch(f"seen {name}", view.reach, *each.shape[1:]))
+        for name, each in zip(("keys", "values"), joined, strict=True)
+    ]
 
 
-def _unfolded(folded: Tensor, heads: int) -> Tensor:
-    return folded.reshape(1, heads, -1, folded.shape[3])
+def _folded(view: View, kv_heads: int, scratch: Scratch, **heads: Tensor) -> list[Tensor]:
+    """A branch's [n, heads, d] of each, as [1, kv_heads, repeats · n, d]: heads that share a key head are one
+    block, and keys are not repeated."""
+    made = []
+    for name, each in heads.items():
+        part = each[view.start : view.stop]
+        part = part.reshape(len(part), kv_heads, -1, each.shape[2]).permute(1, 2, 0, 3)
+        made.append(scratch(f"folded {name}", *part.shape).copy_(part).view(1, kv_heads, -1, each.shape[2]))
+    return made
+
+
+def _unfold(folded: Tensor, into: Tensor) -> None:
+    """Write [1, kv_heads, repeats · n, d] into [n, heads, d]."""
+    nodes, kv_heads, width = len(into), folded.shape[1], folded.shape[3]
+    apart = folded.view(kv_heads, -1, nodes, width).permute(2, 0, 1, 3)
+    into.view(nodes, kv_heads, -1, width).copy_(apart)

@@ -12,9 +12,10 @@ from torch import Tensor
 
 from strop.engines.local.blocks import Blocks, blocks_for
 from strop.engines.local.head import Head
-from strop.engines.local.limb_attention import View, attend, views
+from strop.engines.local.limb_attention import Sight, attend, views
 from strop.engines.local.reading import Reader
 from strop.engines.local.readout import target_logprobs
+from strop.engines.local.scratch import Scratch
 from strop.engines.local.trunk import Cut, Part, cut
 from strop.trajectory.tokens import Row
 
@@ -22,28 +23,28 @@ TOLERANCE = 1e-3
 """Share of a hidden state's length that rounding may move it by; another architecture is far off."""
 
 KeysValues = tuple[Tensor, Tensor]
-"""Of one layer, [1, kv_heads, n, d] each."""
+"""Of one layer, [n, kv_heads, d] each."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Attention:
     """Over the nodes held, if any, and a part's own. Appends each layer's keys and values to `made`."""
 
-    views: Sequence[View]
-    scaling: float
+    sight: Sight
     held: Sequence[KeysValues]
     made: list[KeysValues]
 
     def __call__(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         self.made.append((key, value))
-        return attend(query, (key, value), self.held[layer] if self.held else None, self.views, self.scaling)
+        return attend(query, (key, value), self.held[layer] if self.held else None, self.sight)
 
 
 class Limbs:
     """Reads cuts with a model's blocks and head."""
 
-    def __init__(self, blocks: Blocks, head: Head) -> None:
-        self._blocks, self._head, self._device = blocks, head, head.weight.device
+    def __init__(self, blocks: Blocks, head: Head, scratch: Scratch) -> None:
+        self._blocks, self._head, self._scratch = blocks, head, scratch
+        self._device = head.weight.device
 
     def logprobs(self, cut: Cut) -> Iterator[tuple[tuple[int, ...], Tensor, Tensor]]:
         """Some rows, and log-prob and entropy of each of their sampled tokens, row after row.
@@ -67,11 +68,16 @@ class Limbs:
 
     def hidden(self, part: Part, held: Sequence[KeysValues], made: list[KeysValues]) -> Tensor:
         """[n, d] states of a part's nodes; appends each layer's keys and values to `made`."""
-        above = held[0][0].shape[2] if held else 0
-        branches = views(part.branches, above, self._blocks.repeats, self._device)
-        attention = _Attention(branches, self._blocks.scaling, held, made)
+        above = len(held[0][0]) if held else 0
+        sight = Sight(
+            branches=views(part.branches, above, self._blocks.repeats, self._device),
+            scaling=self._blocks.scaling,
+            scratch=self._scratch,
+        )
         return self._blocks.hidden(
-            _tensor(part.ids, self._device), _tensor(part.positions, self._device), attention
+            _tensor(part.ids, self._device),
+            _tensor(part.positions, self._device),
+            _Attention(sight, held, made),
         )
 
     def _read(self, part: Part, held: Sequence[KeysValues], made: list[KeysValues]) -> tuple[Tensor, Tensor]:
@@ -85,10 +91,11 @@ class Limbs:
 @torch.no_grad()
 def limbs_for(model: PeftModel, head: Head, reader: Reader) -> Limbs | None:
     """The limbs of a model that `blocks_for` knows, if they say what `reader` says; else None."""
-    blocks = blocks_for(model)
+    scratch = Scratch()
+    blocks = blocks_for(model, scratch)
     if blocks is None or reader.way != "branches":
         return None
-    limbs, row = Limbs(blocks, head), _probe(int(head.weight.shape[0]))
+    limbs, row = Limbs(blocks, head, scratch), _probe(int(head.weight.shape[0]))
     (packed,), (whole,) = reader.packs([row], len(row.ids)), cut([row], len(row.ids))
     expected = reader.hidden(packed)
     apart = (limbs.hidden(whole.tails[0].part, (), []) - expected).norm(dim=1) / expected.norm(dim=1)

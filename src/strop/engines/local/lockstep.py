@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from strop.engines.local.blocks import Projection, is_plain, normed, turned
+from strop.engines.local.blocks import Norm, Projection, Turn, is_plain
 from strop.engines.local.halves import side_by_side
 from strop.engines.local.head import body_of
 from strop.engines.local.pages import Pages, Span, give_back
@@ -31,15 +31,15 @@ class _Linear:
 
     def __init__(self, *modules: Any) -> None:
         found = [Projection.of(module) for module in modules]
-        self.weights = [layer.weight for layer, _, _ in found]
-        self._biases = [layer.bias for layer, _, _ in found]
-        downs = [None if a is None or b is None or not b.any() else a for _, a, b in found]
+        self.weights = [layer.weight for layer in found]
+        self._biases = [layer.bias for layer in found]
+        downs = [layer.a if layer.b is not None and layer.b.any() else None for layer in found]
         self._ranks = [0 if a is None else len(a) for a in downs]
         some = [a for a in downs if a is not None]
         self._down = torch.cat(some) if some else None
         self._ups = [
-            b * layer.scale if b is not None and rank else None
-            for (layer, _, b), rank in zip(found, self._ranks, strict=True)
+            layer.b * layer.scale if layer.b is not None and rank else None
+            for layer, rank in zip(found, self._ranks, strict=True)
         ]
 
     def __call__(self, x: Tensor) -> list[Tensor]:
@@ -61,30 +61,20 @@ class _Linear:
         return all(_equal(a, b) for a, b in pairs)
 
 
-@dataclass(frozen=True, slots=True)
-class _Turn:
-    """Cosines and sines of the rotary embedding, [T, 1, d]."""
-
-    cos: Tensor
-    sin: Tensor
-
-    def of(self, heads: Tensor, part: slice) -> Tensor:
-        """[heads, n, d] of [n, heads, d], the nodes of a part."""
-        return turned(heads, (self.cos[part], self.sin[part])).transpose(0, 1)
-
-
 class _Layer:
     """One block: its weights, and their pages."""
 
     def __init__(self, layer: Any, epsilon: float, pages: Pages) -> None:
         attention, mlp = layer.self_attn, layer.mlp
-        self.norms = [layer.input_layernorm.weight, layer.post_attention_layernorm.weight]
+        self.norms = [
+            Norm(each.weight, epsilon) for each in (layer.input_layernorm, layer.post_attention_layernorm)
+        ]
         self.scaling: float = attention.scaling
         self.read = _Linear(attention.q_proj, attention.k_proj, attention.v_proj)
         self.out = _Linear(attention.o_proj)
         self.gate_up = _Linear(mlp.gate_proj, mlp.up_proj)
         self.down = _Linear(mlp.down_proj)
-        self._epsilon, self._width = epsilon, attention.head_dim
+        self._width: int = attention.head_dim
         self.pages: list[Span] = pages.of(w for each in self._linears for w in each.weights)
 
     @property
@@ -94,10 +84,10 @@ class _Layer:
     def is_like(self, other: "_Layer") -> bool:
         """Whether it gives the same of the same states."""
         return all(map(_Linear.is_like, self._linears, other._linears)) and all(
-            a.data_ptr() == b.data_ptr() for a, b in zip(self.norms, other.norms, strict=True)
+            a.weight.data_ptr() == b.weight.data_ptr() for a, b in zip(self.norms, other.norms, strict=True)
         )
 
-    def run(self, states: Tensor, turn: _Turn, branches: Sequence[Fork]) -> None:
+    def run(self, states: Tensor, turn: Turn, branches: Sequence[Fork]) -> None:
         """Turn states [T, d] into those after the block, in place."""
         query, key, value = self._attention_inputs(states, turn)
         seen = attend(query, key, value, branches, self.scaling).flatten(1)
@@ -105,23 +95,21 @@ class _Layer:
         for part in _pieces(len(states)):
             own = states[part]
             own += self.out(seen[part])[0]
-            gate, up = self.gate_up(self._normed(own, 1))
+            gate, up = self.gate_up(self.norms[1](own)[0])
             own += self.down(F.silu(gate, inplace=True).mul_(up))[0]
 
-    def _attention_inputs(self, states: Tensor, turn: _Turn) -> list[Tensor]:
+    def _attention_inputs(self, states: Tensor, turn: Turn) -> list[Tensor]:
         """Queries, keys and values, [1, heads, T, d] each."""
         whole: list[Tensor] = []
         for part in _pieces(len(states)):
-            read = self.read(self._normed(states[part], 0))
+            read = self.read(self.norms[0](states[part])[0])
             query, key, value = (flat.view(len(flat), -1, self._width) for flat in read)
-            ready = (turn.of(query, part), turn.of(key, part), value.transpose(0, 1))
+            own = Turn(turn.cos[part], turn.sin[part])
+            ready = [each.transpose(0, 1) for each in (own.by_(query), own.by_(key), value)]
             whole = whole or [states.new_empty((1, len(each), len(states), self._width)) for each in ready]
             for into, each in zip(whole, ready, strict=True):
                 into[0, :, part] = each
         return whole
-
-    def _normed(self, states: Tensor, which: int) -> Tensor:
-        return normed(states, self.norms[which], self._epsilon)[0]
 
 
 class _Body:
@@ -134,7 +122,7 @@ class _Body:
         self.layers = [_Layer(layer, epsilon, pages) for layer in body.layers]
         self.repeats: int = body.layers[0].self_attn.num_key_value_groups
         self.pages = pages.of([self.embedding])
-        self._rotary, self._norm, self._epsilon = body.rotary_emb, body.norm.weight, epsilon
+        self._rotary, self._norm = body.rotary_emb, Norm(body.norm.weight, epsilon)
 
     def depth_with(self, other: "_Body") -> int:
         """How many blocks from the first on it has in common with another; -1: not even the embedding."""
@@ -148,12 +136,12 @@ class _Body:
         give_back(self.pages)
         return states
 
-    def turn(self, positions: Tensor) -> _Turn:
+    def turn(self, positions: Tensor) -> Turn:
         cos, sin = self._rotary(self.embedding[:1], positions[None])
-        return _Turn(cos[0][:, None], sin[0][:, None])
+        return Turn.of(cos[0], sin[0])
 
     def normed(self, states: Tensor) -> Tensor:
-        return normed(states, self._norm, self._epsilon)[0]
+        return self._norm(states)[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

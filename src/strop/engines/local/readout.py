@@ -31,20 +31,21 @@ class _TargetLogProb(torch.autograd.Function):
         entropy = torch.full_like(out, torch.nan)
         for part in _chunks(target.shape[0]):
             logits = _logits(hidden[part], head, temperature[part])
-            total = logits.logsumexp(1, keepdim=True)
-            out[part] = (logits.gather(1, target[part, None]) - total)[:, 0]
+            steep = None if head.cap is None else _steepness(logits, temperature[part], head.cap)
+            hit, top = logits.gather(1, target[part, None]), logits.amax(1, keepdim=True)
+            fallen = logits.sub_(top)
+            likely = fallen.exp_() if steep is None else fallen.exp()
+            total = likely.sum(1, keepdim=True)
+            out[part] = (hit - top - total.log())[:, 0]
             if slope is None:
                 continue
-            if head.cap is None:
-                slope[part] = _slope(logits.sub_(total).exp_(), head, target[part], temperature[part])
+            likely.div_(total)
+            if steep is not None:
+                entropy[part] = total.log()[:, 0] - torch.linalg.vecdot(likely, fallen)
+            slope[part] = _slope(likely, head, target[part], temperature[part], steep)
+            if steep is None:
                 # Logits that are linear in h are h · slope above their mean under the softmax.
                 entropy[part] = (hidden[part].float() * slope[part].float()).sum(1) - out[part]
-            else:
-                steep = _steepness(logits, temperature[part], head.cap)
-                logp = logits.sub_(total)
-                likely = logp.exp()
-                entropy[part] = -torch.linalg.vecdot(likely, logp)
-                slope[part] = _slope(likely, head, target[part], temperature[part], steep)
         ctx.save_for_backward(slope)
         ctx.mark_non_differentiable(entropy)
         return out, entropy
@@ -80,19 +81,17 @@ def read_out(hidden: Tensor, head: Head, target: Tensor, temperature: Tensor) ->
 
 
 def _logits(hidden: Tensor, head: Head, temperature: Tensor) -> Tensor:
-    return logits_of(hidden, head) / temperature[:, None]
+    return logits_of(hidden, head).div_(temperature[:, None])
 
 
 def _slope(
     likely: Tensor, head: Head, target: Tensor, temperature: Tensor, steep: Tensor | None = None
 ) -> Tensor:
     """d log-prob / d hidden, [n, d], from the softmax [n, V], which is overwritten."""
-    minus = likely.neg_()
-    minus.scatter_add_(1, target[:, None], minus.new_ones((len(minus), 1)))
-    minus /= temperature[:, None] / head.scale
+    likely[torch.arange(len(likely), device=target.device), target] -= 1
     if steep is not None:
-        minus *= steep
-    return minus.to(head.weight.dtype) @ head.weight
+        likely *= steep
+    return (likely.to(head.weight.dtype) @ head.weight) * (-head.scale / temperature[:, None])
 
 
 def _steepness(logits: Tensor, temperature: Tensor, cap: float) -> Tensor:
