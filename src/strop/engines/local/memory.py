@@ -23,8 +23,8 @@ def map_large_blocks() -> None:
     """Give every block of a quarter megabyte its own pages, which go back to the system when it is freed.
 
     torch asks for aligned blocks, and the holes that they leave do not fit the next of their size: without
-    this a training step in float32 holds twice what it keeps. With it the step's processor time is a tenth
-    longer, for new pages. Where there is no glibc nothing is done.
+    this a training step in float32 holds twice what it keeps. New pages cost time, so what is needed for a
+    moment only has its memory from `scratch`. Where there is no glibc nothing is done.
     """
     mallopt = _glibc("mallopt")
     if mallopt is not None:
