@@ -121,8 +121,8 @@ def test_a_layer_asks_for_little_memory_beyond_what_it_keeps() -> None:
     """Width 64, four heads, 32 of keys, 96 within the MLP, rank 4; by hand, of a layer and token.
 
     Query, key and value 128, attention's result twice 128, its sums 4, states twice 128, gate and up 192.
-    Backwards: of three inputs 192, of queries, keys and values twice 256, a sum of states 64. Half of queries
-    and keys, turned and back: 96, and minus the sines 16. LoRA's inner ones 21 · 4; norms 8. Of a layer,
+    Backwards: of three inputs 192, of queries, keys and values twice 256, a sum of states 64. Queries
+    and keys, turned and back: 192, and minus the sines 16. LoRA's inner ones 21 · 4; norms 8. Of a layer,
     gradients of A: 4 by 6 · 64 + 96, and of B: 4 by 3 · 64 + 2 · 32 + 2 · 96.
     """
     tokens = 60

@@ -82,9 +82,11 @@ class Norm(NamedTuple):
     epsilon: float
 
     def __call__(self, x: Tensor, into: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Of [T, d], and the [T, 1] factors that it multiplies x by; written `into` where that is given."""
-        length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-        factor = length.square_().div_(x.shape[-1]).add_(self.epsilon).rsqrt_()
+        """Of [T, d], and the [T, 1] factors that it multiplies x by; written `into` where that is given.
+
+        Rounded as transformers rounds it: some tokens magnify another rounding a hundred times.
+        """
+        factor = torch.mul(x, x, out=into).mean(-1, keepdim=True).add_(self.epsilon).rsqrt_()
         return torch.mul(x, factor, out=into).mul_(self.weight), factor
 
     def back_(self, x: Tensor, grad: Tensor, factor: Tensor, spare: Tensor) -> Tensor:
@@ -110,10 +112,11 @@ class Turn(NamedTuple):
         return Turn(self.cos, -self.sin)
 
     def by_(self, heads: Tensor) -> Tensor:
-        """Turn [T, heads, d] in place."""
-        low, high = heads.chunk(2, dim=-1)
-        crossed = high * self.sin
-        high.mul_(self.cos).addcmul_(low, self.sin)
+        """Turn [T, heads, d] in place; to the bit what transformers' own gives."""
+        half = self.cos.shape[-1]
+        low, high = heads[..., :half], heads[..., half:]
+        crossed, other = high * self.sin, low * self.sin
+        high.mul_(self.cos).add_(other)
         low.mul_(self.cos).sub_(crossed)
         return heads
 
