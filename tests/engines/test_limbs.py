@@ -126,7 +126,7 @@ def test_a_layer_asks_for_little_memory_beyond_what_it_keeps() -> None:
     gradients of A: 4 by 6 · 64 + 96, and of B: 4 by 3 · 64 + 2 · 32 + 2 · 96.
     """
     tokens = 60
-    a_token = 128 + 128 + 4 + 128 + 192 + 192 + 256 + 64 + 96 + 16 + 21 * 4 + 8
+    a_token = 128 + 128 + 4 + 128 + 192 + 192 + 256 + 64 + 192 + 16 + 21 * 4 + 8
     a_layer = 4 * ((6 * 64 + 96) + (3 * 64 + 2 * 32 + 2 * 96))
     assert fresh_numbers(3, tokens) - fresh_numbers(2, tokens) <= tokens * a_token + a_layer
 
