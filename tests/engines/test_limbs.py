@@ -122,13 +122,14 @@ def test_a_layer_asks_for_little_memory_beyond_what_it_keeps() -> None:
 
     Query, key and value 128, attention's result twice 128, its sums 4, states twice 128, gate and up 192.
     Backwards: of three inputs 192, of queries, keys and values twice 256, a sum of states 64. Queries
-    and keys, turned and back: 192, and minus the sines 16. LoRA's inner ones 21 · 4; norms 8. Of a layer,
+    and keys, turned and back: 192, and minus the sines 8. LoRA's inner ones 21 · 4; norms 8. Of a layer,
     gradients of A: 4 by 6 · 64 + 96, and of B: 4 by 3 · 64 + 2 · 32 + 2 · 96.
     """
     tokens = 60
-    a_token = 128 + 128 + 4 + 128 + 192 + 192 + 256 + 64 + 192 + 16 + 21 * 4 + 8
+    a_token = 128 + 128 + 4 + 128 + 192 + 192 + 256 + 64 + 192 + 8 + 21 * 4 + 8
     a_layer = 4 * ((6 * 64 + 96) + (3 * 64 + 2 * 32 + 2 * 96))
-    assert fresh_numbers(3, tokens) - fresh_numbers(2, tokens) <= tokens * a_token + a_layer
+    most = tokens * a_token + a_layer
+    assert 0.9 * most <= fresh_numbers(3, tokens) - fresh_numbers(2, tokens) <= most
 
 
 def test_bfloat16_and_checkpointing_read_trees() -> None:

@@ -22,7 +22,8 @@ KINDS = ("llama", "qwen2", "mistral")
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 """Layer, query [T, heads, d], key and value [T, kv_heads, d] to [T, heads, d]."""
 
-_TURNED = ("query", "key")
+_TURNED = (True, True, False)
+"""Which of query, key and value are turned by their position."""
 
 
 class Projection(NamedTuple):
@@ -46,12 +47,9 @@ class Projection(NamedTuple):
         low, high = layer.lora_A[name].weight, layer.lora_B[name].weight
         return Projection(base.weight, base.bias, layer.scaling[name], low, high)
 
-    def __call__(self, x: Tensor, into: Tensor | None = None) -> Tensor:
-        """[T, out] of [T, in]; written `into` a tensor where one is given."""
-        if self.bias is None:
-            out = torch.mm(x, self.weight.T, out=into)
-        else:
-            out = torch.addmm(self.bias, x, self.weight.T, out=into)
+    def __call__(self, x: Tensor) -> Tensor:
+        """[T, out] of [T, in]."""
+        out = F.linear(x, self.weight, self.bias)
         if self.a is not None and self.b is not None:
             out.addmm_(x @ self.a.T, self.b.T, alpha=self.scale)
         return out
@@ -137,10 +135,11 @@ class _Read(torch.autograd.Function):
         ctx.save_for_backward(x)
         ctx.norm, ctx.layers, ctx.turn, ctx.scratch = norm, layers, turn, scratch
         inner, _factor = norm(x, scratch("inner", *x.shape))
-        query, key, value = (layer(inner) for layer in layers)
-        for flat in (query, key):
-            turn.by_(_heads(flat, turn))
-        return query, key, value
+        read = tuple(layer(inner) for layer in layers)
+        for flat, turned in zip(read, _TURNED, strict=True):
+            if turned:
+                turn.by_(_heads(flat, turn))
+        return read
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
@@ -149,11 +148,12 @@ class _Read(torch.autograd.Function):
         inner, factor = ctx.norm(x, scratch("inner", *x.shape))
         dx = torch.empty_like(x) if ctx.needs_input_grad[0] else None
         of_lora: list[Tensor | None] = []
-        for index, (layer, grad) in enumerate(zip(ctx.layers, grads, strict=True)):
+        back = ctx.turn.back
+        for layer, grad, turned in zip(ctx.layers, grads, _TURNED, strict=True):
             own = scratch("turned", *grad.shape).copy_(grad)
-            if index < len(_TURNED):
-                ctx.turn.back.by_(_heads(own, ctx.turn))
-            of_lora += layer.back(inner, own, dx, more=index > 0)
+            if turned:
+                back.by_(_heads(own, back))
+            of_lora += layer.back(inner, own, dx, more=bool(of_lora))
         if dx is not None:
             ctx.norm.back_(x, dx, factor, scratch("spare", *x.shape))
         return dx, None, None, None, None, *of_lora
@@ -215,12 +215,11 @@ class _MLP(torch.autograd.Function):
 class Blocks:
     """The body of a Llama-shaped model under PEFT. float32 weights only; for one thread at a time."""
 
-    def __init__(self, body: Any, scratch: Scratch) -> None:
-        self._body, self._scratch = body, scratch
+    def __init__(self, body: Any) -> None:
+        self._body, self.scratch = body, Scratch()
         self._epsilon: float = body.config.rms_norm_eps
         attention = body.layers[0].self_attn
         self.scaling: float = attention.scaling
-        self.width: int = attention.head_dim
         self.repeats: int = attention.num_key_value_groups
 
     def hidden(self, ids: Tensor, positions: Tensor, attend: Attend) -> Tensor:
@@ -235,22 +234,22 @@ class Blocks:
         attention, mlp = layer.self_attn, layer.mlp
         read = [Projection.of(each) for each in (attention.q_proj, attention.k_proj, attention.v_proj)]
         norm = Norm(layer.input_layernorm.weight, self._epsilon)
-        flat = _Read.apply(states, norm, read, turn, self._scratch, *_lora(read))  # type: ignore[no-untyped-call]
+        flat = _Read.apply(states, norm, read, turn, self.scratch, *_lora(read))  # type: ignore[no-untyped-call]
         seen = attend(index, *(_heads(each, turn) for each in flat)).flatten(1)
         out = Projection.of(attention.o_proj)
         states = _Add.apply(states, seen, out, out.a, out.b)  # type: ignore[no-untyped-call]
         layers = [Projection.of(each) for each in (mlp.gate_proj, mlp.up_proj, mlp.down_proj)]
         norm = Norm(layer.post_attention_layernorm.weight, self._epsilon)
-        return cast(Tensor, _MLP.apply(states, norm, layers, self._scratch, *_lora(layers)))  # type: ignore[no-untyped-call]
+        return cast(Tensor, _MLP.apply(states, norm, layers, self.scratch, *_lora(layers)))  # type: ignore[no-untyped-call]
 
 
-def blocks_for(model: PeftModel, scratch: Scratch) -> Blocks | None:
+def blocks_for(model: PeftModel) -> Blocks | None:
     """The blocks of a model that `is_plain`; None for any other.
 
     The caller must have checked the result against the model's own forward pass.
     """
     base: Any = model.get_base_model()
-    return Blocks(base.get_decoder(), scratch) if is_plain(base) else None
+    return Blocks(base.get_decoder()) if is_plain(base) else None
 
 
 def is_plain(model: Any) -> bool:

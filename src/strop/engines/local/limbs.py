@@ -15,7 +15,6 @@ from strop.engines.local.head import Head
 from strop.engines.local.limb_attention import Sight, attend, views
 from strop.engines.local.reading import Reader
 from strop.engines.local.readout import target_logprobs
-from strop.engines.local.scratch import Scratch
 from strop.engines.local.trunk import Cut, Part, cut
 from strop.trajectory.tokens import Row
 
@@ -42,9 +41,8 @@ class _Attention:
 class Limbs:
     """Reads cuts with a model's blocks and head."""
 
-    def __init__(self, blocks: Blocks, head: Head, scratch: Scratch) -> None:
-        self._blocks, self._head, self._scratch = blocks, head, scratch
-        self._device = head.weight.device
+    def __init__(self, blocks: Blocks, head: Head) -> None:
+        self._blocks, self._head, self._device = blocks, head, head.weight.device
 
     def logprobs(self, cut: Cut) -> Iterator[tuple[tuple[int, ...], Tensor, Tensor]]:
         """Some rows, and log-prob and entropy of each of their sampled tokens, row after row.
@@ -72,7 +70,7 @@ class Limbs:
         sight = Sight(
             branches=views(part.branches, above, self._blocks.repeats, self._device),
             scaling=self._blocks.scaling,
-            scratch=self._scratch,
+            scratch=self._blocks.scratch,
         )
         return self._blocks.hidden(
             _tensor(part.ids, self._device),
@@ -91,11 +89,10 @@ class Limbs:
 @torch.no_grad()
 def limbs_for(model: PeftModel, head: Head, reader: Reader) -> Limbs | None:
     """The limbs of a model that `blocks_for` knows, if they say what `reader` says; else None."""
-    scratch = Scratch()
-    blocks = blocks_for(model, scratch)
+    blocks = blocks_for(model)
     if blocks is None or reader.way != "branches":
         return None
-    limbs, row = Limbs(blocks, head, scratch), _probe(int(head.weight.shape[0]))
+    limbs, row = Limbs(blocks, head), _probe(int(head.weight.shape[0]))
     (packed,), (whole,) = reader.packs([row], len(row.ids)), cut([row], len(row.ids))
     expected = reader.hidden(packed)
     apart = (limbs.hidden(whole.tails[0].part, (), []) - expected).norm(dim=1) / expected.norm(dim=1)

@@ -29,19 +29,21 @@ class _TargetLogProb(torch.autograd.Function):
         slope = torch.empty_like(hidden) if ctx.needs_input_grad[0] else None
         out = torch.empty(target.shape[0], dtype=torch.float32, device=hidden.device)
         entropy = torch.full_like(out, torch.nan)
+        cap = None if slope is None else head.cap
         for part in _chunks(target.shape[0]):
             logits = _logits(hidden[part], head, temperature[part])
-            steep = None if head.cap is None else _steepness(logits, temperature[part], head.cap)
+            steep = None if cap is None else _steepness(logits, temperature[part], cap)
             hit, top = logits.gather(1, target[part, None]), logits.amax(1, keepdim=True)
             fallen = logits.sub_(top)
             likely = fallen.exp_() if steep is None else fallen.exp()
             total = likely.sum(1, keepdim=True)
-            out[part] = (hit - top - total.log())[:, 0]
+            log_total = total.log()
+            out[part] = (hit - top - log_total)[:, 0]
             if slope is None:
                 continue
             likely.div_(total)
             if steep is not None:
-                entropy[part] = total.log()[:, 0] - torch.linalg.vecdot(likely, fallen)
+                entropy[part] = log_total[:, 0] - torch.linalg.vecdot(likely, fallen)
             slope[part] = _slope(likely, head, target[part], temperature[part], steep)
             if steep is None:
                 # Logits that are linear in h are h · slope above their mean under the softmax.

@@ -21,5 +21,5 @@ class Scratch:
         size = prod(shape)
         held = self._held.get(name)
         if held is None or len(held) < size:
-            held = self._held[name] = torch.empty(size)
+            held = self._held[name] = torch.empty(size, dtype=torch.float32)
         return held[:size].view(shape)
